@@ -1,0 +1,11 @@
+//! Keeps long-lived connections alive, and the server they come back to.
+
+pub mod machine;
+mod observe;
+mod runtime;
+
+pub use machine::{
+    Backoff, Classified, Failure, Growth, HintLimit, InvalidPolicy, Jitter, Policy, State, StopReason, WaitCause,
+};
+pub use observe::{Cause, Endpoint};
+pub use runtime::{Attempt, BoxError, Connector, ConnectorFn, Ended, classify, connector_fn};

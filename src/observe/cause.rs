@@ -1,0 +1,140 @@
+//! Why something failed.
+
+use std::error::Error;
+use std::fmt;
+use std::sync::Arc;
+use std::time::Instant;
+
+use crate::machine::Failure;
+
+/// What is dialled, as configured: scheme, host list and port. Never a user, a password, a path or a query.
+#[derive(Clone, PartialEq, Eq, Hash)]
+pub struct Endpoint(Arc<str>);
+
+impl Endpoint {
+    /// Keeps `scheme://hosts:port` of a URL and drops user, password, path, query and fragment; text that is no URL
+    /// (a host and port, a name of one's own) is kept up to the first `/`, `?`, `#`.
+    #[must_use]
+    pub fn new(address: &str) -> Self {
+        let (scheme, rest) = address.split_once("://").map_or((None, address), |(scheme, rest)| (Some(scheme), rest));
+        let authority = rest.split(['/', '?', '#']).next().unwrap_or_default();
+        let hosts = authority.rsplit_once('@').map_or(authority, |(_, hosts)| hosts);
+        Self(scheme.map_or_else(|| hosts.into(), |scheme| format!("{scheme}://{hosts}").into()))
+    }
+
+    /// For connectors that do not say what they dial.
+    #[must_use]
+    pub fn unnamed() -> Self {
+        Self(Arc::from(""))
+    }
+
+    /// Whether it has no name.
+    #[must_use]
+    pub fn is_unnamed(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// As text.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl From<&str> for Endpoint {
+    fn from(address: &str) -> Self {
+        Self::new(address)
+    }
+}
+
+impl From<String> for Endpoint {
+    fn from(address: String) -> Self {
+        Self::new(&address)
+    }
+}
+
+impl fmt::Display for Endpoint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(if self.is_unnamed() { "(unnamed endpoint)" } else { &self.0 })
+    }
+}
+
+impl fmt::Debug for Endpoint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+/// Why something failed: which step, what was dialled, which class, when, and the error itself.
+///
+/// Cheap to clone; the error stays reachable through [`Error::source`].
+#[derive(Clone)]
+pub struct Cause(Arc<Inner>);
+
+struct Inner {
+    step: &'static str,
+    endpoint: Endpoint,
+    failure: Failure,
+    at: Instant,
+    source: Box<dyn Error + Send + Sync>,
+}
+
+impl Cause {
+    pub(crate) fn new(
+        step: &'static str,
+        endpoint: Endpoint,
+        failure: Failure,
+        at: Instant,
+        source: Box<dyn Error + Send + Sync>,
+    ) -> Self {
+        Self(Arc::new(Inner { step, endpoint, failure, at, source }))
+    }
+
+    /// What was being done: `connect`, `session`, `report`, `check`.
+    #[must_use]
+    pub fn step(&self) -> &'static str {
+        self.0.step
+    }
+
+    /// What was dialled.
+    #[must_use]
+    pub fn endpoint(&self) -> &Endpoint {
+        &self.0.endpoint
+    }
+
+    /// The class that decided what followed.
+    #[must_use]
+    pub fn failure(&self) -> Failure {
+        self.0.failure
+    }
+
+    /// When it failed.
+    #[must_use]
+    pub fn at(&self) -> Instant {
+        self.0.at
+    }
+}
+
+impl fmt::Display for Cause {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {} failed ({}): {}", self.0.step, self.0.endpoint, self.0.failure, self.0.source)?;
+        let mut source = self.0.source.source();
+        while let Some(error) = source {
+            write!(f, ": {error}")?;
+            source = error.source();
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Debug for Cause {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+impl Error for Cause {
+    fn source(&self) -> Option<&(dyn Error + 'static)> {
+        Some(&*self.0.source)
+    }
+}
