@@ -3,6 +3,8 @@
 pub mod machine;
 mod observe;
 mod runtime;
+#[cfg(feature = "sim")]
+pub mod sim;
 
 pub use machine::{
     Backoff, Classified, Failure, Growth, HintLimit, InvalidPolicy, Jitter, Policy, State, StopReason, WaitCause,
