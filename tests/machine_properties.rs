@@ -8,7 +8,9 @@ use proptest::prelude::*;
 use proptest::test_runner::FileFailurePersistence;
 use rand::SeedableRng;
 use rand::rngs::SmallRng;
-use steadfast::machine::{Action, Admission, Event, Gate, Lifecycle, Member, Mode, Permit, State, Step, Transition, add};
+use steadfast::machine::{
+    Action, Admission, Event, Gate, Lifecycle, Member, Mode, Permit, State, Step, Transition, add,
+};
 use steadfast::{Backoff, Failure, Growth, HintLimit, Jitter, Policy, WaitCause};
 
 const BASE: Duration = Duration::from_millis(500);
@@ -53,14 +55,14 @@ enum Happening {
 
 fn failures() -> impl Strategy<Value = Failure> {
     prop_oneof![
-        Just(Failure::Permanent),
-        Just(Failure::Planned),
-        Just(Failure::Timeout),
+        1 => Just(Failure::Permanent),
+        1 => Just(Failure::Planned),
+        1 => Just(Failure::Timeout),
         3 => Just(Failure::Transient),
-        Just(Failure::Unauthorized),
+        1 => Just(Failure::Unauthorized),
         3 => Just(Failure::Unreachable),
-        Just(Failure::Throttled { retry_after: None }),
-        waits().prop_map(|wait| Failure::Throttled { retry_after: Some(wait) }),
+        1 => Just(Failure::Throttled { retry_after: None }),
+        1 => waits().prop_map(|wait| Failure::Throttled { retry_after: Some(wait) }),
     ]
 }
 

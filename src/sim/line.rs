@@ -11,8 +11,10 @@ use crate::machine::Transition;
 pub fn line(transition: &Transition, origin: Instant) -> String {
     let since = |instant: Instant| seconds(instant.saturating_duration_since(origin));
     let Transition { at, event, from, to, action, generation, attempt, wait, until } = transition;
-    let mut text =
-        format!("{} {from:?} -> {to:?} on {event:?}: {action:?}, generation {generation}, attempt {attempt}", since(*at));
+    let mut text = format!(
+        "{} {from:?} -> {to:?} on {event:?}: {action:?}, generation {generation}, attempt {attempt}",
+        since(*at)
+    );
     // Writing to a string cannot fail.
     if let Some(cause) = wait {
         let _ = write!(text, ", {cause:?}");

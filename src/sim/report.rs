@@ -48,6 +48,18 @@ impl Report {
         &self.dials
     }
 
+    /// How many clients the fleet has.
+    #[must_use]
+    pub fn clients(&self) -> usize {
+        self.standings.len()
+    }
+
+    /// When the server changed for the last time, since the start: what the times until clients are back count from.
+    #[must_use]
+    pub fn healed(&self) -> Duration {
+        self.healed
+    }
+
     /// Attempts begun between the loss and the return of the server.
     #[must_use]
     pub fn dials_in_outage(&self) -> usize {
