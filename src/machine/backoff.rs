@@ -39,12 +39,12 @@ pub enum Jitter {
 /// | `fast` | attempts, time | none | that many delays of `delay` ± 50 % before the curve begins |
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Backoff {
-    pub(crate) base: Duration,
-    pub(crate) cap: Duration,
-    pub(crate) jitter: Jitter,
-    pub(crate) floor: Duration,
-    pub(crate) fast: u32,
-    pub(crate) fast_delay: Duration,
+    pub(super) base: Duration,
+    pub(super) cap: Duration,
+    pub(super) jitter: Jitter,
+    pub(super) floor: Duration,
+    pub(super) fast: u32,
+    pub(super) fast_delay: Duration,
 }
 
 impl Backoff {
