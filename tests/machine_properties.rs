@@ -137,7 +137,7 @@ impl World {
         let policy = Arc::new(policy(stop_on_permanent));
         policy.validate().unwrap();
         let now = Instant::now();
-        let mut gate = Gate::new(Arc::clone(&policy), now);
+        let mut gate = Gate::new(Arc::clone(&policy));
         let lives = (0..MEMBERS).map(|id| Life::new(&policy, &mut gate, id)).collect();
         let rng = SmallRng::seed_from_u64(seed);
         let mut world = Self { policy, start: now, now, gate, rng, epoch: 0, last_start: None, not_before: now, lives };
@@ -513,7 +513,7 @@ impl Hall {
     const LEASE: Duration = Duration::from_secs(10);
 
     fn new(seed: u64, now: Instant) -> Self {
-        let mut gate = Gate::new(Arc::new(policy(false)), now);
+        let mut gate = Gate::new(Arc::new(policy(false)));
         let members = (0..MEMBERS as u64).map(|id| gate.join(id % 2)).collect();
         let steps = vec![Step::default(); MEMBERS];
         Self { now, gate, rng: SmallRng::seed_from_u64(seed), members, steps, permits: BTreeMap::new() }

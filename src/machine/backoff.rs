@@ -39,8 +39,8 @@ pub enum Jitter {
 /// | `fast` | attempts, time | none | that many delays of `delay` ± 50 % before the curve begins |
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Backoff {
-    pub(super) base: Duration,
-    pub(super) cap: Duration,
+    pub(crate) base: Duration,
+    pub(crate) cap: Duration,
     pub(super) jitter: Jitter,
     pub(super) floor: Duration,
     pub(super) fast: u32,

@@ -64,7 +64,7 @@ impl<'a> Run<'a> {
         let mut clients = Vec::with_capacity(fleet.clients);
         for id in 0..fleet.clients {
             if id % fleet.gate_size == 0 {
-                gates.push(Gate::new(Arc::clone(&fleet.policy), origin));
+                gates.push(Gate::new(Arc::clone(&fleet.policy)));
                 members.push(BTreeMap::new());
             }
             let credential = id as u64 % fleet.credentials;
