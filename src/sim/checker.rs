@@ -127,7 +127,9 @@ impl Checker {
     /// Generations only grow, attempts are forgiven only after a stable session (I5, I8).
     fn numbers(&self, seen: &Observed<'_>) -> Option<String> {
         let known = &self.clients[seen.client];
-        let expected = known.generation + u64::from(matches!(seen.action, Action::Serve { .. }));
+        // A connection that nobody wants any more has used its number up as well.
+        let opened = seen.event == Event::Opened && seen.action != Action::Continue;
+        let expected = known.generation + u64::from(opened);
         if seen.life.generation() != expected {
             return Some(format!("generation {} instead of {expected}", seen.life.generation()));
         }
