@@ -65,7 +65,7 @@ impl Refused {
     ) -> Instant {
         self.make_room(credential);
         let entry = self.entries.entry(credential).or_insert_with(|| Entry {
-            refused_at: now,
+            refused_at: started,
             until: now,
             step: Step::default(),
             claim: None,
