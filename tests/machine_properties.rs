@@ -306,7 +306,8 @@ impl World {
         assert!(self.now >= self.not_before, "{context}: before the hint");
         let status = self.gate.status(self.now);
         if matches!(status.mode, Mode::Open | Mode::HalfOpen) {
-            let others = self.lives.iter().enumerate().filter(|(id, life)| *id != who && self.holds_a_slot(life)).count();
+            let others =
+                self.lives.iter().enumerate().filter(|(id, life)| *id != who && self.holds_a_slot(life)).count();
             assert_eq!(others, 0, "{context}: beside {others}, {status:?}");
             let gap = self.last_start.map(|last| self.now - last);
             assert!(gap.is_none_or(|gap| gap >= BASE), "{context}: {gap:?} after the last, {status:?}");
