@@ -50,7 +50,7 @@ impl Gate {
             Failure::Unauthorized => {
                 self.proved_alive(now, origin, rng);
                 let (base, slow) = (self.policy.quick.base, self.policy.slow);
-                let until = self.refused.refuse(now, origin.member.credential, origin.started, base, &slow, rng);
+                let until = self.refused.refuse(now, origin.member, origin.started, base, &slow, rng);
                 Wait::own(until, WaitCause::Refused)
             }
             Failure::Throttled { retry_after } => self.throttled(now, origin, retry_after, step, rng),
