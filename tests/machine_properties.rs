@@ -135,7 +135,7 @@ struct Life {
 impl World {
     fn new(seed: u64, stop_on_permanent: bool) -> Self {
         let policy = Arc::new(policy(stop_on_permanent));
-        policy.validate().unwrap();
+        policy.validate().expect("the policy is sound");
         let now = Instant::now();
         let mut gate = Gate::new(Arc::clone(&policy));
         let lives = (0..MEMBERS).map(|id| Life::new(&policy, &mut gate, id)).collect();

@@ -213,6 +213,12 @@ impl Step {
         }
     }
 
+    /// One more answer that asked for less.
+    pub(super) fn throttle(&mut self, now: Instant) {
+        self.throttled = self.throttled.saturating_add(1);
+        self.fail(now, 1);
+    }
+
     /// A delay of the quick curve.
     pub(super) fn quick<R: Rng + ?Sized>(&self, curve: &Backoff, rng: &mut R) -> Duration {
         curve.delay(self.failures, self.previous, rng)

@@ -14,19 +14,19 @@ pub(crate) fn play(fleet: &Fleet, scenario: &Scenario) -> Report {
 }
 
 pub(crate) fn behind_one_gate(clients: usize) -> Fleet {
-    Fleet::new(Policy::default(), clients).unwrap()
+    Fleet::new(Policy::default(), clients).expect("the policy is sound")
 }
 
 pub(crate) fn lone(policy: Policy, clients: usize) -> Fleet {
-    Fleet::new(policy, clients).unwrap().gates_of(size(1))
+    Fleet::new(policy, clients).expect("the policy is sound").gates_of(size(1))
 }
 
 pub(crate) fn size(clients: usize) -> NonZeroUsize {
-    NonZeroUsize::new(clients).unwrap()
+    NonZeroUsize::new(clients).expect("above zero")
 }
 
 pub(crate) fn capacity(per_second: u32, overload: Overload) -> Server {
-    Server::healthy().capacity(NonZeroU32::new(per_second).unwrap(), overload)
+    Server::healthy().capacity(NonZeroU32::new(per_second).expect("above zero"), overload)
 }
 
 pub(crate) const fn secs(seconds: u64) -> Duration {
