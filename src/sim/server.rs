@@ -27,7 +27,8 @@ pub enum Overload {
     Queue,
     /// Queues them and serves those too whose client has gone: work for nobody.
     QueueOfTheDead,
-    /// Answers 503 at once when more than `queue` of work is waiting; saying so costs `price` accepts.
+    /// Answers 503 at once when more than `queue` of work is waiting; saying so costs `price` accepts, until a second
+    /// of work is owed on top of the queue: beyond that the kernel resets, which costs nothing.
     Shed {
         /// The cost of a 503, as a share of the cost of an accept.
         price: f64,
@@ -185,7 +186,7 @@ impl Desk {
         let accept = cost(per_second);
         let begin = self.busy_until.max(now);
         if begin - now > queue {
-            self.busy_until = begin + accept.mul_f64(price);
+            self.busy_until = (begin + accept.mul_f64(price)).min(now + queue + MOST_OWED);
             return failed(at, Failure::Transient);
         }
         self.busy_until = begin + accept;
@@ -226,3 +227,6 @@ fn failed(at: Duration, failure: Failure) -> Reception {
 fn cost(per_second: NonZeroU32) -> Duration {
     Duration::from_secs(1) / per_second.get()
 }
+
+/// How much work a server can owe to those it refuses.
+const MOST_OWED: Duration = Duration::from_secs(1);
