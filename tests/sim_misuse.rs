@@ -226,3 +226,23 @@ fn a_storm_of_reconnects_after_refused_credentials_fills_the_spread() {
     let peak = report.dials().iter().filter(|dial| dial.at >= secs(30) && dial.at < secs(30) + millis(100)).count();
     assert!(peak < 200, "{peak} of 1,000 in the first tenth of a second");
 }
+
+#[test]
+fn ten_calls_of_reconnect_are_one_draw() {
+    // A second into an outage of 503 nobody's own wait ends within two seconds; `reconnect()` ends it by a draw.
+    let lost = Scenario::HEALTHY_FOR;
+    let from = lost + secs(2);
+    let overloaded = Server::failing(Failure::Transient);
+    let mut scenario = Scenario::outage(overloaded, secs(60), Server::healthy());
+    for call in 0..10 {
+        scenario = scenario.at(from + millis(1) * call, Step::Reconnect(0..1_000));
+    }
+    let report = play(&lone(Policy::default(), 1_000).seed(1), &scenario);
+    let spread = from..from + millis(1_001);
+    let asked: Vec<_> = report.dials().iter().filter(|dial| spread.contains(&dial.at)).collect();
+    let late = asked.iter().filter(|dial| dial.at >= from + millis(500)).count();
+    // A call while the attempt is under way is one more: a hundredth of them dial within the calls' nine milliseconds.
+    assert!((950..=1_050).contains(&asked.len()), "{} attempts for 1,000 clients", asked.len());
+    // Half are expected; five standard deviations are 79.
+    assert!((421..=579).contains(&late), "{late} of 1,000 in the second half of the spread");
+}
