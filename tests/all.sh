@@ -29,6 +29,9 @@ log=$(mktemp)
 trap 'rm -f "$log"' EXIT
 seconds=$SECONDS
 
+# A property that fails shrinks through hundreds of panics, each with a backtrace where the caller asked for them.
+export RUST_BACKTRACE=0
+
 test=(cargo test --locked --all-features --no-fail-fast)
 echo "building the tests"
 "${test[@]}" --no-run --quiet >"$log" 2>&1
