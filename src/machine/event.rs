@@ -110,8 +110,8 @@ pub enum Action {
     },
     /// Wake everyone with the reason and end.
     Stop(StopReason),
-    /// Hold nothing and sleep until [`deadline`](super::Lifecycle::deadline); then [`Event::TimedOut`]. A connection that was being
-    /// served is closed, bounded, beside the wait.
+    /// Hold nothing and sleep until [`deadline`](super::Lifecycle::deadline); then [`Event::TimedOut`]. A connection
+    /// that was being served is closed, bounded, beside the wait.
     Wait,
     /// Tell the session to end and let it go on until [`deadline`](super::Lifecycle::deadline); then [`Event::Lost`] or
     /// [`Event::Finished`].
