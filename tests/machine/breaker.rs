@@ -46,6 +46,16 @@ impl Door {
         let_through.remove(0)
     }
 
+    /// Waits for its turn.
+    fn next(&mut self, who: usize) -> Permit {
+        loop {
+            match self.ask(who) {
+                Ok(permit) => return permit,
+                Err((wait, _)) => self.pass(wait),
+            }
+        }
+    }
+
     fn settle(&mut self, permit: Permit, outcome: Result<(), Failure>) -> Option<Duration> {
         let settled = self.gate.settle(self.now, permit, outcome, &mut Step::default(), &mut self.rng);
         settled.wait.map(|wait| wait.until.duration_since(self.now))
@@ -166,30 +176,17 @@ fn one_outage_is_one_charge() {
     let mut door = Door::new(plain(), 60, 5);
     let first = door.ask(0).expect("the first");
     door.settle(first, Ok(()));
-    // The pace quickens until fifty are under way.
-    let mut flying = Vec::new();
-    let mut turn = 1;
-    while flying.len() < 50 {
-        door.pass(millis(500));
-        for who in 1..door.members.len() {
-            if flying.iter().all(|(other, _)| *other != who)
-                && let Ok(permit) = door.ask(who)
-            {
-                flying.push((who, permit));
-                break;
-            }
-        }
-        turn += 1;
-        if flying.len() > 1 && turn < 100 {
-            let (_, permit) = flying.remove(0);
-            door.settle(permit, Ok(()));
-        }
-        assert!(turn < 500);
+    // Sixty quick successes let sixty be under way.
+    for _ in 0..60 {
+        let permit = door.next(1);
+        door.settle(permit, Ok(()));
     }
-    assert!(turn > 50);
+    let flying: Vec<_> = (1..51).map(|who| door.next(who)).collect();
+    assert_eq!(door.gate.status(door.now).in_flight, 50);
+    door.pass(secs(5));
     let mut epochs = BTreeSet::new();
     let mut trips = BTreeSet::new();
-    for (_, permit) in flying {
+    for permit in flying {
         door.pass(millis(2));
         door.settle(permit, Err(Failure::Unreachable));
         let status = door.gate.status(door.now);
@@ -210,8 +207,7 @@ fn the_end_of_the_open_time_is_no_recovery() {
     for _ in 0..6 {
         let permit = door.ask(0).expect("half open");
         let mut step = Step::default();
-        let settled =
-            door.gate.settle(door.now, permit, Err(Failure::Unreachable), &mut step, &mut door.rng);
+        let settled = door.gate.settle(door.now, permit, Err(Failure::Unreachable), &mut step, &mut door.rng);
         waits.push(settled.wait.unwrap().until.duration_since(door.now));
         door.pass(secs(3_600));
         assert_eq!(door.gate.status(door.now).mode, Mode::HalfOpen);
@@ -261,7 +257,8 @@ fn policy_base() -> Duration {
 
 #[test]
 fn gates_that_trip_together_do_not_open_together() {
-    let policy = Policy::default().quick(Backoff::new(policy_base(), secs(30))).growing(Growth::new(secs(30), 1.0, secs(30)));
+    let policy =
+        Policy::default().quick(Backoff::new(policy_base(), secs(30))).growing(Growth::new(secs(30), 1.0, secs(30)));
     let mut open = open_times(&policy, Failure::Transient);
     let mut buckets = [0_u32; 301];
     for time in &open {
@@ -300,7 +297,8 @@ fn every_refusal_names_a_later_instant_and_is_asked_once_a_wake() {
     }
     assert!(refused > 100, "{refused}");
     // And connections that wait are not asked or told more often than somebody dials.
-    let mut crew = Crew::started(plain(), 50, 5, |_| Answer::Refuse { after: millis(10), failure: Failure::Unreachable });
+    let mut crew =
+        Crew::started(plain(), 50, 5, |_| Answer::Refuse { after: millis(10), failure: Failure::Unreachable });
     crew.run_until(secs(3_600));
     let told: u32 = crew.told.iter().sum();
     let dials = u32::try_from(crew.dials.len()).unwrap();

@@ -28,8 +28,6 @@ fn nobody_rushes_in_after_the_probe() {
         assert!(dial.in_flight <= 2 + successes, "{dial:?}");
         assert!(dial.in_flight <= 2 || successes > 3);
     }
-    let first_second = back.iter().filter(|dial| dial.at < back[0].at + secs(1)).count();
-    assert!(first_second <= 4, "{first_second} in the first second");
     let order: Vec<_> = back.iter().map(|dial| dial.who).collect();
     assert!(order.windows(2).filter(|pair| pair[1] == pair[0] + 1).count() < 10, "shuffled: {order:?}");
 }
@@ -82,9 +80,8 @@ fn refusals_among_successes_cut_the_pace_and_do_not_end_it() {
 #[test]
 fn a_lost_crowd_does_not_become_a_crowd_of_hanging_dials() {
     // All are connected; then all sessions end at once and the server says nothing any more.
-    let mut crew = Crew::started(Policy::default(), 200, 3, |dial| {
-        if dial.at < secs(100) { ACCEPT } else { Answer::Silence }
-    });
+    let mut crew =
+        Crew::started(Policy::default(), 200, 3, |dial| if dial.at < secs(100) { ACCEPT } else { Answer::Silence });
     crew.run_until(secs(100));
     assert_eq!(crew.connected(), 200);
     let before = crew.dials.len();

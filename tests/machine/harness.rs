@@ -10,7 +10,7 @@ use steadfast::machine::{Action, Event, Gate, GateStatus, Lifecycle, State, Stop
 use steadfast::{Backoff, Failure, Growth, Jitter, Policy};
 
 /// Base 1 s, both curves to 30 s without growth, no jitter, no spread.
-pub fn plain() -> Policy {
+pub(crate) fn plain() -> Policy {
     let cap = Duration::from_secs(30);
     Policy::default()
         .quick(Backoff::new(Duration::from_secs(1), cap))
@@ -19,44 +19,44 @@ pub fn plain() -> Policy {
         .recovery_spread(Duration::ZERO)
 }
 
-pub fn secs(seconds: u64) -> Duration {
+pub(crate) fn secs(seconds: u64) -> Duration {
     Duration::from_secs(seconds)
 }
 
-pub fn millis(millis: u64) -> Duration {
+pub(crate) fn millis(millis: u64) -> Duration {
     Duration::from_millis(millis)
 }
 
-pub fn all_secs<const N: usize>(seconds: [u64; N]) -> Vec<Duration> {
+pub(crate) fn all_secs<const N: usize>(seconds: [u64; N]) -> Vec<Duration> {
     seconds.map(secs).to_vec()
 }
 
-pub fn all_millis<const N: usize>(list: [u64; N]) -> Vec<Duration> {
+pub(crate) fn all_millis<const N: usize>(list: [u64; N]) -> Vec<Duration> {
     list.map(millis).to_vec()
 }
 
 /// Whether an action starts a dial.
-pub fn dials(action: Action) -> bool {
+pub(crate) fn dials(action: Action) -> bool {
     matches!(action, Action::Dial { .. })
 }
 
 /// One connection with a gate of its own, told everything by hand.
-pub struct Lone {
-    pub lifecycle: Lifecycle,
-    pub gate: Gate,
-    pub rng: SmallRng,
-    pub now: Instant,
+pub(crate) struct Lone {
+    pub(crate) lifecycle: Lifecycle,
+    pub(crate) gate: Gate,
+    pub(crate) rng: SmallRng,
+    pub(crate) now: Instant,
     start: Instant,
     /// When each dial began.
-    pub dials: Vec<Duration>,
+    pub(crate) dials: Vec<Duration>,
 }
 
 impl Lone {
-    pub fn new(policy: Policy) -> Self {
+    pub(crate) fn new(policy: Policy) -> Self {
         Self::seeded(policy, 7)
     }
 
-    pub fn seeded(policy: Policy, seed: u64) -> Self {
+    pub(crate) fn seeded(policy: Policy, seed: u64) -> Self {
         policy.validate().expect("a valid policy");
         let policy = Arc::new(policy);
         let mut gate = Gate::new(Arc::clone(&policy));
@@ -73,13 +73,13 @@ impl Lone {
     }
 
     /// Started and dialling.
-    pub fn dialling(policy: Policy) -> Self {
+    pub(crate) fn dialling(policy: Policy) -> Self {
         let mut lone = Self::new(policy);
         lone.tell(Event::Start);
         lone
     }
 
-    pub fn tell(&mut self, event: Event) -> Action {
+    pub(crate) fn tell(&mut self, event: Event) -> Action {
         let action = self.lifecycle.on_event(self.now, event, &mut self.gate, &mut self.rng);
         if dials(action) {
             self.dials.push(self.time());
@@ -88,7 +88,7 @@ impl Lone {
     }
 
     /// Sleeps until the deadline, again and again, until it says something else than to wait.
-    pub fn wait(&mut self) -> Action {
+    pub(crate) fn wait(&mut self) -> Action {
         loop {
             self.now = self.lifecycle.deadline().expect("a wait has a deadline").max(self.now);
             match self.tell(Event::TimedOut) {
@@ -99,13 +99,13 @@ impl Lone {
     }
 
     /// Sleeps until the deadline once.
-    pub fn wait_for_deadline(&mut self) -> Action {
+    pub(crate) fn wait_for_deadline(&mut self) -> Action {
         self.now = self.lifecycle.deadline().expect("a deadline");
         self.tell(Event::TimedOut)
     }
 
     /// Fails the dial, sleeps, and gives how long it slept until the next one.
-    pub fn fail(&mut self, failure: Failure) -> Duration {
+    pub(crate) fn fail(&mut self, failure: Failure) -> Duration {
         let failed = self.now;
         assert_eq!(self.tell(Event::Failed(failure)), Action::Wait, "after {failure}");
         assert!(dials(self.wait()), "a wait ends in a dial");
@@ -113,23 +113,23 @@ impl Lone {
     }
 
     /// The dial succeeds and the session lives for `uptime`, then ends; gives what follows.
-    pub fn live(&mut self, uptime: Duration, end: Event) -> Action {
+    pub(crate) fn live(&mut self, uptime: Duration, end: Event) -> Action {
         assert!(matches!(self.tell(Event::Opened), Action::Serve { .. }));
         self.pass(uptime);
         self.tell(end)
     }
 
-    pub fn pass(&mut self, time: Duration) {
+    pub(crate) fn pass(&mut self, time: Duration) {
         self.now = add(self.now, time);
     }
 
     /// Virtual time so far.
-    pub fn time(&self) -> Duration {
+    pub(crate) fn time(&self) -> Duration {
         self.now.duration_since(self.start)
     }
 
     /// Counts time and dials anew from here.
-    pub fn restart_clock(&mut self) {
+    pub(crate) fn restart_clock(&mut self) {
         self.start = self.now;
         self.dials.clear();
     }
@@ -137,7 +137,7 @@ impl Lone {
 
 /// What the server does with one dial.
 #[derive(Clone, Copy, Debug)]
-pub enum Answer {
+pub(crate) enum Answer {
     /// Usable after `after`; then it lives as long as the test.
     Accept { after: Duration },
     /// Usable after `after`, and lost `uptime` later.
@@ -150,22 +150,22 @@ pub enum Answer {
 
 /// A dial as the server sees it.
 #[derive(Clone, Copy, Debug)]
-pub struct Dial {
+pub(crate) struct Dial {
     /// Since the beginning.
-    pub at: Duration,
-    pub who: usize,
+    pub(crate) at: Duration,
+    pub(crate) who: usize,
     /// Dials under way, this one included.
-    pub in_flight: usize,
+    pub(crate) in_flight: usize,
 }
 
 /// Several connections on one gate, and a server that follows a script.
-pub struct Crew<S> {
-    pub gate: Gate,
-    pub dials: Vec<Dial>,
+pub(crate) struct Crew<S> {
+    pub(crate) gate: Gate,
+    pub(crate) dials: Vec<Dial>,
     /// Who stopped, why.
-    pub stopped: Vec<(usize, StopReason)>,
+    pub(crate) stopped: Vec<(usize, StopReason)>,
     /// How often each was asked or told something.
-    pub told: Vec<u32>,
+    pub(crate) told: Vec<u32>,
     members: Vec<Lifecycle>,
     rng: SmallRng,
     start: Instant,
@@ -180,7 +180,7 @@ pub struct Crew<S> {
 
 impl<S: FnMut(Dial) -> Answer> Crew<S> {
     /// `credentials` are those of the members, in order.
-    pub fn new(policy: Policy, credentials: &[u64], seed: u64, server: S) -> Self {
+    pub(crate) fn new(policy: Policy, credentials: &[u64], seed: u64, server: S) -> Self {
         policy.validate().expect("a valid policy");
         let policy = Arc::new(policy);
         let mut gate = Gate::new(Arc::clone(&policy));
@@ -205,20 +205,20 @@ impl<S: FnMut(Dial) -> Answer> Crew<S> {
     }
 
     /// Everyone has started.
-    pub fn started(policy: Policy, size: usize, seed: u64, server: S) -> Self {
+    pub(crate) fn started(policy: Policy, size: usize, seed: u64, server: S) -> Self {
         let mut crew = Self::new(policy, &vec![0; size], seed, server);
         crew.tell_all(Event::Start);
         crew
     }
 
-    pub fn tell_all(&mut self, event: Event) {
+    pub(crate) fn tell_all(&mut self, event: Event) {
         for who in 0..self.members.len() {
             self.tell(who, event);
         }
     }
 
     /// Tells one of them, performs what it says and wakes whom the gate names.
-    pub fn tell(&mut self, who: usize, event: Event) {
+    pub(crate) fn tell(&mut self, who: usize, event: Event) {
         let mut queue = vec![(who, event)];
         while let Some((who, event)) = queue.pop() {
             if self.asleep.contains(&who) {
@@ -233,7 +233,7 @@ impl<S: FnMut(Dial) -> Answer> Crew<S> {
     }
 
     /// Lets virtual time pass up to `until` since the beginning.
-    pub fn run_until(&mut self, until: Duration) {
+    pub(crate) fn run_until(&mut self, until: Duration) {
         let end = add(self.start, until);
         loop {
             let news = self.agenda.keys().next().map(|(at, _)| *at);
@@ -256,42 +256,42 @@ impl<S: FnMut(Dial) -> Answer> Crew<S> {
     }
 
     /// From now on nothing reaches these.
-    pub fn put_to_sleep(&mut self, who: &[usize]) {
+    pub(crate) fn put_to_sleep(&mut self, who: &[usize]) {
         self.asleep.extend(who);
     }
 
     /// They are polled again.
-    pub fn wake_up(&mut self) {
+    pub(crate) fn wake_up(&mut self) {
         self.asleep.clear();
     }
 
-    pub fn time(&self) -> Duration {
+    pub(crate) fn time(&self) -> Duration {
         self.now.duration_since(self.start)
     }
 
-    pub fn now(&self) -> Instant {
+    pub(crate) fn now(&self) -> Instant {
         self.now
     }
 
-    pub fn status(&self) -> GateStatus {
+    pub(crate) fn status(&self) -> GateStatus {
         self.gate.status(self.now)
     }
 
-    pub fn member(&self, who: usize) -> &Lifecycle {
+    pub(crate) fn member(&self, who: usize) -> &Lifecycle {
         &self.members[who]
     }
 
-    pub fn connected(&self) -> usize {
+    pub(crate) fn connected(&self) -> usize {
         self.members.iter().filter(|member| member.state() == State::Connected).count()
     }
 
     /// When dials began, by anybody.
-    pub fn dialled(&self) -> Vec<Duration> {
+    pub(crate) fn dialled(&self) -> Vec<Duration> {
         self.dials.iter().map(|dial| dial.at).collect()
     }
 
     /// How long between one dial and the next, by anybody.
-    pub fn distances(&self) -> Vec<Duration> {
+    pub(crate) fn distances(&self) -> Vec<Duration> {
         self.dials.windows(2).map(|pair| pair[1].at - pair[0].at).collect()
     }
 

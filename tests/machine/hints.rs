@@ -6,7 +6,7 @@ use std::time::Duration;
 use steadfast::machine::{Action, Event};
 use steadfast::{Failure, HintLimit, Policy, StopReason, WaitCause};
 
-use crate::harness::{Answer, Crew, Lone, dials, millis, plain, secs};
+use crate::harness::{Answer, Crew, Lone, all_secs, dials, millis, plain, secs};
 
 fn throttled(wait: Duration) -> Failure {
     Failure::Throttled { retry_after: Some(wait) }
@@ -145,12 +145,35 @@ fn throttled_probes_of_one_gate_spread_as_one() {
 
 #[test]
 fn throttled_without_a_number_grows_for_the_whole_gate() {
-    let mut crew = Crew::started(Policy::default(), 40, 5, |_| Answer::Refuse {
-        after: millis(10),
+    let mut crew = Crew::started(plain(), 40, 5, |_| Answer::Refuse {
+        after: Duration::ZERO,
         failure: Failure::Throttled { retry_after: None },
     });
-    crew.run_until(secs(3_600));
-    // Forty connections take turns: if each began at the beginning of its own curve, an hour would see 300.
-    assert!(crew.dials.len() < 250, "{} dials", crew.dials.len());
-    assert_eq!(crew.status().trips, 0);
+    crew.run_until(secs(100));
+    // Forty connections take turns, and each is at the beginning of its own curve.
+    assert_eq!(crew.dialled(), all_secs([0, 1, 3, 7, 15, 31, 61, 91]));
+    assert_eq!(crew.status().trips, 0, "the server is alive");
+}
+
+#[test]
+fn throttled_dials_slow_a_pace_down() {
+    for retry_after in [None, Some(secs(5))] {
+        let mut number = 0;
+        let mut crew = Crew::started(Policy::default(), 60, 3, move |_| {
+            number += 1;
+            if number == 12 {
+                Answer::Refuse { after: millis(5), failure: Failure::Throttled { retry_after } }
+            } else {
+                Answer::Accept { after: millis(5) }
+            }
+        });
+        let mut fastest: f64 = 0.0;
+        for tick in 1..4_000 {
+            crew.run_until(millis(tick * 10));
+            fastest = fastest.max(crew.status().pace.unwrap_or_default());
+        }
+        assert_eq!(crew.connected(), 60);
+        // It would double to 10,000 a second otherwise.
+        assert!(fastest < 2_000.0, "{retry_after:?}: {fastest}");
+    }
 }

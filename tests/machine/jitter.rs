@@ -158,10 +158,13 @@ fn timeouts_count_three_times_and_unanswered_dials_not_at_all() {
     let near = |value: f64, expected: f64| (value - expected).abs() < 1e-6;
     let (timeout, transient, unreachable) = (Failure::Timeout, Failure::Transient, Failure::Unreachable);
     assert!(near(after(&[transient; 6]), 32.0));
-    assert!(near(after(&[transient; 7]), 15.0 * 1.25_f64.powi(7)));
+    assert!(near(after(&[transient; 8]), 15.0 * 1.25_f64.powi(8)));
     assert!(near(after(&[unreachable, unreachable, unreachable, unreachable, unreachable, transient]), 18.75));
     assert!(near(after(&[timeout; 3]), 4.0));
-    assert!(near(after(&[timeout, timeout, unreachable, unreachable, unreachable, unreachable, transient]), 64.0));
+    assert!(near(after(&[timeout, unreachable, unreachable, unreachable, unreachable, transient]), 32.0));
+    assert!(near(after(&[timeout, unreachable, unreachable, unreachable, unreachable, unreachable, transient]), {
+        15.0 * 1.25_f64.powi(4)
+    }));
 }
 
 #[test]

@@ -14,6 +14,7 @@ fn ten_calls_are_one_attempt_and_the_number_goes_on() {
         }
         lone.tell(Event::Failed(Failure::Unreachable));
         assert_eq!(lone.lifecycle.attempt(), 6);
+        lone.pass(secs(2));
         lone.restart_clock();
         for _ in 0..10 {
             while lone.lifecycle.state() == State::Backoff && lone.lifecycle.deadline() <= Some(lone.now) {
@@ -147,7 +148,8 @@ fn while_connecting_it_drops_what_was_dialled_before_the_call() {
     let mut lone = Lone::dialling(plain());
     lone.pass(secs(5));
     lone.tell(Event::Reconnect);
-    assert_eq!(lone.tell(Event::Opened), Action::Dial { attempt: 2, generation: 2 }, "never announced");
+    assert_eq!(lone.tell(Event::Opened), Action::Wait, "never announced");
+    assert_eq!(lone.wait(), Action::Dial { attempt: 2, generation: 2 });
     assert!(matches!(lone.tell(Event::Opened), Action::Serve { generation: 2 }));
 }
 
