@@ -19,11 +19,11 @@ pub(crate) fn plain() -> Policy {
         .recovery_spread(Duration::ZERO)
 }
 
-pub(crate) fn secs(seconds: u64) -> Duration {
+pub(crate) const fn secs(seconds: u64) -> Duration {
     Duration::from_secs(seconds)
 }
 
-pub(crate) fn millis(millis: u64) -> Duration {
+pub(crate) const fn millis(millis: u64) -> Duration {
     Duration::from_millis(millis)
 }
 

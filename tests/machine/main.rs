@@ -12,3 +12,4 @@ mod reconnect;
 mod refusals;
 mod schedule;
 mod spread;
+mod state_table;

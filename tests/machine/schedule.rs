@@ -164,3 +164,21 @@ fn a_timed_out_handshake_gets_three_times_as_long_and_a_dial_does_not() {
     lone.tell(Event::Reached);
     assert_eq!(lone.lifecycle.deadline().map(|at| at.duration_since(lone.now)), Some(secs(10)));
 }
+
+#[test]
+fn only_the_time_that_is_handed_in_counts() {
+    // The same script an hour later: whatever other clocks did meanwhile, no wait is shorter or longer.
+    let waits = |offset| {
+        let mut lone = Lone::new(Policy::default());
+        lone.pass(offset);
+        lone.restart_clock();
+        lone.tell(Event::Start);
+        for failure in [Failure::Transient, Failure::Throttled { retry_after: Some(secs(30)) }, Failure::Unreachable] {
+            lone.fail(failure);
+        }
+        lone.live(secs(60), Event::Lost(Failure::Planned));
+        lone.wait();
+        lone.dials
+    };
+    assert_eq!(waits(secs(0)), waits(secs(3_600)));
+}
