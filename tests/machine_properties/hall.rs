@@ -66,7 +66,7 @@ impl Hall {
                 }
             }
             Move::Leave(who) => self.gate.leave(self.now, self.members[*who]),
-            Move::Hasten(who) => self.gate.hasten(self.now, self.members[*who]),
+            Move::Hasten(who) => self.gate.hasten(self.now, self.members[*who], self.now),
             Move::Later(time) => self.now = add(self.now, *time),
         }
         let woken = self.gate.wakes().count();
