@@ -2,7 +2,9 @@
 
 use std::fmt;
 use std::sync::Arc;
-use std::time::{Instant, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
+
+use crate::machine::add;
 
 /// Monotonic and wall time.
 ///
@@ -56,6 +58,12 @@ impl Clock {
             Some(source) => source.wall(),
             None => SystemTime::now(),
         }
+    }
+
+    /// When tokio's timer has to fire so that this clock reads `instant`; for ever, if there is none.
+    pub(super) fn timer(&self, instant: Option<Instant>) -> tokio::time::Instant {
+        let ahead = instant.map_or(Duration::MAX, |instant| instant.saturating_duration_since(self.now()));
+        tokio::time::Instant::from_std(add(tokio::time::Instant::now().into_std(), ahead))
     }
 
     /// Whether both are the same clock.

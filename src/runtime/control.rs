@@ -1,7 +1,6 @@
 //! What a running supervisor, its handles, links and sessions share: the machine, the mailbox, the status.
 //!
-//! Locks are taken in the order machine, gate; the board is never held together with either. No code of the user runs
-//! under any of them.
+//! Locks are taken in the order board, machine, gate. No code of the user runs under any of them, and nobody is woken.
 
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -17,7 +16,7 @@ use super::caught;
 use super::clock::Clock;
 use super::connector::BoxError;
 use super::error::Stopped;
-use super::gate::Gate;
+use super::gate::{Gate, Wakes};
 use super::mailbox::{Mailbox, Post};
 use crate::machine::{Action, Event, Failure, Lifecycle, Member, Policy, State, StopReason, Transition, WaitCause};
 use crate::observe::{Cause, Endpoint, Limiter, Line, Status};
@@ -32,7 +31,7 @@ pub(super) struct Control {
     /// Whether the watcher of suspends has it on its list; changed under the watcher's lock.
     pub(super) watched: AtomicBool,
     gate: Gate,
-    member: Member,
+    credential: u64,
     endpoint: Endpoint,
     span: Span,
     observer: Option<Observer>,
@@ -55,6 +54,8 @@ pub(super) struct Control {
 
 struct Machine {
     lifecycle: Lifecycle,
+    /// Its place in the gate, until it parts.
+    member: Option<Member>,
     /// Each run of the shell gets a fork.
     seed: SmallRng,
     rng: SmallRng,
@@ -125,7 +126,8 @@ impl Control {
     pub(super) fn new(parts: Parts) -> Arc<Self> {
         let Parts { policy, clock, gate, credential, endpoint, span, observer, mut rng } = parts;
         let member = gate.join(credential);
-        let machine = Machine { lifecycle: Lifecycle::new(Arc::clone(&policy), member), rng: rng.fork(), seed: rng };
+        let lifecycle = Lifecycle::new(Arc::clone(&policy), member);
+        let machine = Machine { lifecycle, member: Some(member), rng: rng.fork(), seed: rng };
         let board = Board {
             status: Status::new(clock.now()),
             version: 0,
@@ -139,7 +141,7 @@ impl Control {
             clock,
             watched: AtomicBool::new(false),
             gate,
-            member,
+            credential,
             endpoint,
             span,
             observer,
@@ -157,12 +159,14 @@ impl Control {
         control
     }
 
-    /// Leaves the gate: the supervisor and all that it runs are gone.
+    /// Leaves the gate: the supervisor and all that it ran are gone.
     pub(super) fn part(&self) {
-        self.gate.part(self.clock.now(), self.member);
-        let stopped = self.board().status.stopped.is_some();
-        if !stopped {
-            self.stop(StopReason::Dropped, None);
+        let board = self.board();
+        if board.status.stopped.is_none() {
+            self.abandon(board);
+        } else {
+            drop(board);
+            self.leave_gate().ring();
         }
     }
 
@@ -204,10 +208,17 @@ impl Control {
         Ok(())
     }
 
-    /// A fork of the generator for this run.
-    pub(super) fn fork(&self) {
+    /// A fork of the generator for this run, and a place in the gate if the last run lost it.
+    pub(super) fn prepare(self: &Arc<Self>) {
         let mut machine = self.machine();
         machine.rng = machine.seed.fork();
+        if machine.member.is_none() {
+            let member = self.gate.join(self.credential);
+            self.gate.register(member, Arc::downgrade(self));
+            let generation = machine.lifecycle.generation();
+            machine.lifecycle = Lifecycle::new(Arc::clone(&self.policy), member).after_generation(generation);
+            machine.member = Some(member);
+        }
     }
 
     /// Ends a kept connection whose last link is gone, unless somebody asked for another link in the meantime.
@@ -225,13 +236,17 @@ impl Control {
         self.abandon(self.board());
     }
 
+    /// Under the board's lock, so that nobody begins anew before all is given back.
     fn abandon(&self, board: MutexGuard<'_, Board>) {
+        let wakes = self.leave_gate();
         self.publish_stop(board, StopReason::Dropped, None);
-        let now = self.clock.now();
-        let mut machine = self.machine();
-        let ((), wakes) = self.gate.call(now, |gate| machine.lifecycle.abandon(now, gate));
-        drop(machine);
         wakes.ring();
+    }
+
+    fn leave_gate(&self) -> Wakes {
+        let mut machine = self.machine();
+        let Machine { lifecycle, member, .. } = &mut *machine;
+        member.take().map_or_else(Wakes::default, |member| self.gate.part(self.clock.now(), member, lifecycle))
     }
 
     /// Publishes the end.
@@ -317,7 +332,7 @@ impl Control {
     fn put_up(&self, decision: &Decision, cause: Option<Cause>) {
         let mut board = self.board();
         let status = &mut board.status;
-        if status.state != decision.state || decision.state != State::Backoff {
+        if status.state != decision.state {
             status.since = decision.at;
         }
         status.state = decision.state;

@@ -11,7 +11,7 @@ use super::clock::Clock;
 use super::control::Control;
 use super::error::BuildError;
 use super::mailbox::Post;
-use crate::machine::{self, GateStatus, Member, Mode, Policy};
+use crate::machine::{self, GateStatus, Lifecycle, Member, Mode, Policy};
 use crate::observe::{Endpoint, Limiter};
 
 /// What all who dial one endpoint share: breaker and pacer of dials in one window. Cheap to clone.
@@ -62,6 +62,26 @@ impl Gate {
         }
     }
 
+    /// The policy is valid.
+    pub(super) fn new(
+        endpoints: Vec<Endpoint>,
+        policy: Policy,
+        max_in_flight: Option<NonZeroUsize>,
+        clock: Clock,
+    ) -> Self {
+        let mut machine = machine::Gate::new(Arc::new(policy));
+        if let Some(limit) = max_in_flight {
+            machine.set_max_in_flight(limit);
+        }
+        Self(Arc::new(Inner {
+            endpoints,
+            clock,
+            closed: AtomicBool::new(false),
+            state: Mutex::new(State { machine, members: HashMap::new() }),
+            log: Mutex::new(Limiter::new()),
+        }))
+    }
+
     /// What it is a gate for.
     #[must_use]
     pub fn endpoint(&self) -> &Endpoint {
@@ -98,10 +118,10 @@ impl Gate {
         self.state().members.insert(member.id, control);
     }
 
-    pub(super) fn part(&self, now: Instant, member: Member) {
+    /// Gives back whatever a connection holds, and detaches it.
+    pub(super) fn part(&self, now: Instant, member: Member, lifecycle: &mut Lifecycle) -> Wakes {
         self.state().members.remove(&member.id);
-        let ((), wakes) = self.call(now, |gate| gate.part(now, member));
-        wakes.ring();
+        self.call(now, |gate| lifecycle.abandon(now, gate)).1
     }
 
     /// Every call of the machine goes through here. Whom it wakes is drained under the same lock, and rung by the
@@ -132,6 +152,7 @@ impl fmt::Debug for Gate {
 }
 
 /// Who is to ask the gate again.
+#[derive(Default)]
 #[must_use = "whoever is not woken waits until its deadline"]
 pub(super) struct Wakes(Vec<Arc<Control>>);
 
@@ -189,16 +210,6 @@ impl GateBuilder {
     /// [`BuildError::Policy`] names the setting that cannot work.
     pub fn build(self) -> Result<Gate, BuildError> {
         self.policy.validate()?;
-        let mut machine = machine::Gate::new(Arc::new(self.policy), self.clock.now());
-        if let Some(limit) = self.max_in_flight {
-            machine.set_max_in_flight(limit);
-        }
-        Ok(Gate(Arc::new(Inner {
-            endpoints: self.endpoints,
-            clock: self.clock,
-            closed: AtomicBool::new(false),
-            state: Mutex::new(State { machine, members: HashMap::new() }),
-            log: Mutex::new(Limiter::new()),
-        })))
+        Ok(Gate::new(self.endpoints, self.policy, self.max_in_flight, self.clock))
     }
 }
