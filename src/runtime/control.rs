@@ -337,8 +337,6 @@ impl Control {
         }
         status.state = decision.state;
         status.generation = decision.generation;
-        status.attempt = decision.attempt;
-        status.wait = decision.wait;
         if cause.is_some() {
             status.last_failure = cause;
         }
@@ -473,14 +471,15 @@ impl Control {
 }
 
 impl Board {
-    /// Puts up the instants of a decision and tells whether they are new.
+    /// Puts up what changes also while the same action goes on, and tells whether it is new.
     fn amend(&mut self, decision: &Decision) -> bool {
         // What a live connection waits for is its forgiveness, which ends nothing.
         let until = if decision.state == State::Connected { None } else { decision.deadline };
-        let status = &mut self.status;
-        let new = (status.until, status.earliest, status.wait) != (until, decision.earliest, decision.wait);
-        (status.until, status.earliest, status.wait) = (until, decision.earliest, decision.wait);
-        new
+        let new = (decision.attempt, until, decision.earliest, decision.wait);
+        let Status { attempt, until, earliest, wait, .. } = &mut self.status;
+        let old = (*attempt, *until, *earliest, *wait);
+        (*attempt, *until, *earliest, *wait) = new;
+        old != new
     }
 }
 

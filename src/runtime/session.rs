@@ -58,7 +58,7 @@ impl<T> Drop for Lease<T> {
 
 impl<T: fmt::Debug> fmt::Debug for Lease<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Lease").field(&self.connection).finish()
+        f.debug_tuple("Lease").field(&**self).finish()
     }
 }
 
