@@ -310,7 +310,8 @@ impl Gate {
     }
 
     /// A session has lived `stable_after`: everything is forgiven.
-    pub fn stable(&mut self, tenure: Tenure) {
+    pub fn stable(&mut self, now: Instant, tenure: Tenure) {
+        self.close_if_quiet(now);
         if !self.is_current(tenure.epoch) {
             return;
         }
@@ -354,6 +355,11 @@ impl Gate {
             let origin = verdict::Origin { member: flight.member, started: flight.started, current, dial: true };
             self.failed(now, origin, Failure::Timeout, &mut Step::default(), rng);
         }
+        self.close_if_quiet(now);
+    }
+
+    /// A pace ends when nobody has waited or dialled for `stable_after`.
+    fn close_if_quiet(&mut self, now: Instant) {
         if matches!(self.phase, Phase::Paced(_)) && self.queue.is_empty() && self.window.in_flight() == 0 {
             let quiet_since = self.window.last_start().unwrap_or(now);
             if now >= add(quiet_since, self.policy.stable_after) {

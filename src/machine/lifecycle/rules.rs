@@ -206,7 +206,7 @@ impl Lifecycle {
             return;
         }
         tenure.stable = true;
-        gate.stable(*tenure);
+        gate.stable(now, *tenure);
         (self.step, self.attempt, self.outage_since) = (Step::default(), 0, None);
         self.handshake = self.policy.attempt_deadline;
         self.deadline = self.retire_at;
