@@ -195,7 +195,8 @@ async fn a_drain_in_the_poll_in_which_the_dial_resolves_wins() {
     assert_eq!(server.closed(), [0], "closed politely");
     assert!(server.now() <= 0.05);
     use State::{Connected, Connecting, Draining, Idle, Stopped};
-    let expected = [(Idle, Connecting), (Connecting, Connected), (Connected, Draining), (Draining, Draining), (Draining, Stopped)];
+    let expected =
+        [(Idle, Connecting), (Connecting, Connected), (Connected, Draining), (Draining, Draining), (Draining, Stopped)];
     assert_eq!(*lock(&transitions), expected, "the outcome is settled first, then comes the drain");
 }
 
@@ -204,7 +205,8 @@ async fn a_drain_around_the_instant_of_the_connect_leaves_nothing_behind() {
     for at in 90..=110 {
         for drain_first in [false, true] {
             let server = Server::answers([Answer::Accept(100)]);
-            let link = Supervisor::builder(server.connector()).policy(plain()).seed(at).build().unwrap().keep().unwrap();
+            let link =
+                Supervisor::builder(server.connector()).policy(plain()).seed(at).build().unwrap().keep().unwrap();
             let handle = link.handle();
             let mut watch = link.handle();
             let drain = async {

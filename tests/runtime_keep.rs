@@ -51,7 +51,15 @@ async fn every_waiter_wakes_with_the_same_generation_however_many_were_cancelled
         .collect();
     sleep(ms(50)).await;
     let mut rng = SmallRng::seed_from_u64(7);
-    let remaining: Vec<_> = waiters.into_iter().filter(|waiter| rng.random_bool(0.5) || { waiter.abort(); false }).collect();
+    let remaining: Vec<_> = waiters
+        .into_iter()
+        .filter(|waiter| {
+            rng.random_bool(0.5) || {
+                waiter.abort();
+                false
+            }
+        })
+        .collect();
     assert!((400..600).contains(&remaining.len()));
     for waiter in remaining {
         assert_eq!(waiter.await.unwrap().unwrap(), 1);

@@ -233,11 +233,9 @@ async fn after_a_suspend_each_live_connection_is_checked_after_a_draw() {
 
 #[tokio::test(start_paused = true)]
 async fn a_check_that_fails_hangs_or_panics_ends_the_generation() {
-    for (manner, failure) in [
-        (Manner::Fails, Failure::Transient),
-        (Manner::Hangs, Failure::Timeout),
-        (Manner::Panics, Failure::Transient),
-    ] {
+    for (manner, failure) in
+        [(Manner::Fails, Failure::Transient), (Manner::Hangs, Failure::Timeout), (Manner::Panics, Failure::Transient)]
+    {
         let server = Server::healthy();
         *lock(&server.check) = manner;
         let (clock, wall) = suspended_clock();
@@ -297,7 +295,8 @@ async fn waits_do_not_move_with_the_wall_clock() {
     let (clock, wall) = suspended_clock();
     *lock(&wall) += secs(86_400);
     let policy = plain().give_up_after(secs(100));
-    let link = Supervisor::builder(server.connector()).policy(policy).clock(clock).seed(7).build().unwrap().keep().unwrap();
+    let link =
+        Supervisor::builder(server.connector()).policy(policy).clock(clock).seed(7).build().unwrap().keep().unwrap();
     for step in 0..10 {
         sleep(secs(7)).await;
         let mut wall = lock(&wall);

@@ -135,9 +135,9 @@ impl Gate {
         (result, Wakes(wakes))
     }
 
-    /// Whether the gate has a line of the log left for one of its connections.
-    pub(super) fn admits_line(&self, now: Instant) -> bool {
-        self.0.log.lock().unwrap_or_else(PoisonError::into_inner).admit(now)
+    /// The limit on the lines that its connections log.
+    pub(super) fn log(&self) -> MutexGuard<'_, Limiter<10>> {
+        self.0.log.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn state(&self) -> MutexGuard<'_, State> {

@@ -1,10 +1,10 @@
 //! Control and view of a supervisor from outside.
 
 use std::future::Future;
-use std::pin::pin;
 use std::sync::Arc;
 
-use super::control::{Control, stopped};
+use super::board::stopped;
+use super::control::Control;
 use super::error::Stopped;
 use super::mailbox::Post;
 use crate::machine::State;
@@ -28,7 +28,7 @@ impl Handle {
     /// Where the connection stands now.
     #[must_use]
     pub fn status(&self) -> Status {
-        self.control.status()
+        self.control.board.status()
     }
 
     /// Waits for a status that this handle has not given yet. Statuses that follow each other closely may be seen as
@@ -50,19 +50,17 @@ impl Handle {
     ///
     /// Safe: a status counts as seen when it is returned.
     pub async fn changed(&mut self) -> Result<Status, Stopped> {
-        loop {
-            let mut notified = pin!(self.control.news().notified());
-            notified.as_mut().enable();
-            let (version, status) = self.control.versioned();
-            if let Some(stopped) = stopped(&status) {
-                return Err(stopped);
+        let seen = self.seen;
+        let changed = self.control.board.until(|| {
+            let (version, status) = self.control.board.versioned();
+            match stopped(&status) {
+                Some(stopped) => Some(Err(stopped)),
+                None => (version != seen).then_some(Ok((version, status))),
             }
-            if version != self.seen {
-                self.seen = version;
-                return Ok(status);
-            }
-            notified.await;
-        }
+        });
+        let (version, status) = changed.await?;
+        self.seen = version;
+        Ok(status)
     }
 
     /// Asks the supervisor, at once, to end politely; the future resolves when it has stopped, and need not be
@@ -76,18 +74,13 @@ impl Handle {
     /// Safe: the drain goes on.
     pub fn drain(&self) -> impl Future<Output = ()> + Send + use<> {
         let control = Arc::clone(&self.control);
-        let (stops, active) = control.stops();
+        let (stops, active) = (control.board.stops(), control.board.is_active());
         if active {
             control.mailbox.post(Post::Drain);
         }
         async move {
-            while active {
-                let mut notified = pin!(control.news().notified());
-                notified.as_mut().enable();
-                if control.stops().0 != stops {
-                    break;
-                }
-                notified.await;
+            if active {
+                control.board.until(|| (control.board.stops() != stops).then_some(())).await;
             }
         }
     }
@@ -98,8 +91,8 @@ impl Handle {
     /// for, nor the draw that keeps a fleet apart; an attempt under way is waited for. It forgives nothing. `false` if
     /// there is nothing to reconnect: draining, stopped, not started.
     pub fn reconnect(&self) -> bool {
-        match self.control.state() {
-            State::Idle if !self.control.is_active() => false,
+        match self.control.board.state() {
+            State::Idle if !self.control.board.is_active() => false,
             State::Draining | State::Stopped => false,
             State::Idle | State::Connecting | State::Connected | State::Backoff => {
                 self.control.mailbox.post(Post::Reconnect);

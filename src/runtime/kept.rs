@@ -75,7 +75,8 @@ where
 
     fn check(&mut self, wait: Duration) -> Option<Event> {
         if self.checking.is_none() {
-            let (live, control, connector) = (self.live.clone()?, Arc::clone(&self.control), Arc::clone(&self.connector));
+            let (live, control, connector) =
+                (self.live.clone()?, Arc::clone(&self.control), Arc::clone(&self.connector));
             self.checking = Some(Box::pin(check(live, control, connector, wait)));
         }
         None

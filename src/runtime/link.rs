@@ -2,18 +2,19 @@
 
 use std::fmt;
 use std::ops::Deref;
-use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
 use arc_swap::ArcSwapOption;
 
+use super::board::stopped;
 use super::connector::{BoxError, Connector, Ended};
-use super::control::{Control, Owner, stopped};
+use super::control::{Control, Owner};
 use super::error::{NotReady, Stopped};
 use super::handle::Handle;
 use super::shell::judge;
+use crate::observe::Status;
 
 /// Shared access to whichever connection of a supervisor is live. Cheap to clone.
 ///
@@ -54,8 +55,7 @@ impl<C: Connector> Slot<C> {
 
     /// Ends a generation for all who look from now on, and tells whether it was live until now.
     pub(super) fn retire(&self, lent: &Arc<Lent<C>>) -> bool {
-        let live =
-            self.generation.compare_exchange(lent.generation, 0, Ordering::AcqRel, Ordering::Acquire).is_ok();
+        let live = self.generation.compare_exchange(lent.generation, 0, Ordering::AcqRel, Ordering::Acquire).is_ok();
         // Not a store: by now the next one may be there.
         self.current.compare_and_swap(lent, None);
         live
@@ -94,17 +94,8 @@ impl<C: Connector> Link<C> {
     ///
     /// Safe: nothing is lost.
     pub async fn ready(&self) -> Result<Live<C>, Stopped> {
-        loop {
-            let mut notified = pin!(self.slot.control.arrivals().notified());
-            notified.as_mut().enable();
-            if let Some(live) = self.current() {
-                return Ok(live);
-            }
-            if let Some(stopped) = self.slot.control.stopped() {
-                return Err(stopped);
-            }
-            notified.await;
-        }
+        let board = &self.slot.control.board;
+        board.until_arrival(|| self.current().map(Ok).or_else(|| board.stopped().map(Err))).await
     }
 
     /// Waits for a live connection until `deadline`, and no longer than it makes sense: it fails as soon as the wait is
@@ -120,26 +111,13 @@ impl<C: Connector> Link<C> {
     /// Safe: nothing is lost.
     pub async fn ready_by(&self, deadline: Instant) -> Result<Live<C>, NotReady> {
         let control = &self.slot.control;
-        let mut sleep = pin!(tokio::time::sleep_until(control.clock.timer(Some(deadline))));
-        loop {
-            let mut notified = pin!(control.news().notified());
-            notified.as_mut().enable();
-            if let Some(live) = self.current() {
-                return Ok(live);
-            }
-            let status = control.status();
-            if let Some(stopped) = stopped(&status) {
-                return Err(NotReady::Stopped(stopped));
-            }
-            let now = control.clock.now();
-            if let Some(earliest) = status.earliest.filter(|earliest| *earliest > deadline && deadline > now) {
-                let wait = earliest.saturating_duration_since(now);
-                return Err(NotReady::TooLate { cause: status.last_failure, wait, why: status.wait });
-            }
-            tokio::select! {
-                () = notified => {}
-                () = sleep.as_mut() => return Err(NotReady::Elapsed { cause: control.last_failure() }),
-            }
+        let ready = control.board.until(|| match self.current() {
+            Some(live) => Some(Ok(live)),
+            None => not_ready(&control.board.status(), control.clock.now(), deadline).map(Err),
+        });
+        match tokio::time::timeout_at(control.clock.timer(Some(deadline)), ready).await {
+            Ok(outcome) => outcome,
+            Err(_) => Err(NotReady::Elapsed { cause: control.board.last_failure() }),
         }
     }
 
@@ -150,6 +128,16 @@ impl<C: Connector> Link<C> {
     }
 }
 
+/// Why there will be no connection before `deadline`, as far as is known now.
+fn not_ready(status: &Status, now: Instant, deadline: Instant) -> Option<NotReady> {
+    if let Some(stopped) = stopped(status) {
+        return Some(NotReady::Stopped(stopped));
+    }
+    let earliest = status.earliest.filter(|earliest| *earliest > deadline.max(now))?;
+    let wait = earliest.saturating_duration_since(now);
+    Some(NotReady::TooLate { cause: status.last_failure.clone(), wait, why: status.wait })
+}
+
 impl<C: Connector> Clone for Link<C> {
     fn clone(&self) -> Self {
         Self { slot: Arc::clone(&self.slot), owner: Arc::clone(&self.owner) }
@@ -158,7 +146,9 @@ impl<C: Connector> Clone for Link<C> {
 
 impl<C: Connector> fmt::Debug for Link<C> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Link").field("generation", &self.slot.generation.load(Ordering::Acquire)).finish_non_exhaustive()
+        f.debug_struct("Link")
+            .field("generation", &self.slot.generation.load(Ordering::Acquire))
+            .finish_non_exhaustive()
     }
 }
 
@@ -190,7 +180,7 @@ impl<C: Connector> Live<C> {
             let cause = judge(control, &**connector, "report", Ended::Report, error.into());
             control.report(self.lent.generation, cause);
         } else {
-            control.ignore_report();
+            control.board.ignore_report();
         }
     }
 }

@@ -1,5 +1,6 @@
 //! The tokio shell: performs actions, feeds events, decides nothing.
 
+mod board;
 mod caught;
 mod clock;
 mod connector;

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::future::Future;
 use std::ops::{ControlFlow, Deref, DerefMut};
-use std::pin::{Pin, pin};
+use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
@@ -79,7 +79,7 @@ impl Session {
     /// Whether the session is to end: a drain was asked for, or this connection is no longer the live one.
     #[must_use]
     pub fn is_draining(&self) -> bool {
-        let status = self.control.status();
+        let status = self.control.board.status();
         status.generation != self.generation || status.state != State::Connected
     }
 
@@ -89,14 +89,7 @@ impl Session {
     ///
     /// Safe: it only waits.
     pub async fn draining(&self) {
-        loop {
-            let mut notified = pin!(self.control.news().notified());
-            notified.as_mut().enable();
-            if self.is_draining() {
-                return;
-            }
-            notified.await;
-        }
+        self.control.board.until(|| self.is_draining().then_some(())).await;
     }
 
     /// Passes on what the server said about how long its clients should spread their return. The first attempt after

@@ -111,7 +111,7 @@ impl<C: Connector, T: Tenant<C>> Shell<C, T> {
             closing.await;
         }
         let failed = matches!(reason, StopReason::GaveUp | StopReason::Permanent);
-        Stopped { reason, cause: self.control.last_failure().filter(|_| failed) }
+        Stopped { reason, cause: self.control.board.last_failure().filter(|_| failed) }
     }
 
     fn poll_news(&mut self, cx: &mut Context<'_>, sleep: Pin<&mut Sleep>) -> Poll<News<C>> {
@@ -182,10 +182,10 @@ impl<C: Connector, T: Tenant<C>> Shell<C, T> {
     /// Somebody reported that a connection broke. News of another one than is being served is no news.
     fn believe(&mut self) {
         let Some((generation, cause)) = self.control.take_report() else { return };
-        if matches!(self.stage, Stage::Serve | Stage::WindDown) && generation == self.control.status().generation {
+        if matches!(self.stage, Stage::Serve | Stage::WindDown) && generation == self.control.board.generation() {
             self.tell(Event::Lost(cause.failure()), Some(cause), None);
         } else {
-            self.control.ignore_report();
+            self.control.board.ignore_report();
         }
     }
 
@@ -199,7 +199,7 @@ impl<C: Connector, T: Tenant<C>> Shell<C, T> {
             Action::Dial { attempt, generation } => {
                 // The other one is closed first: the dial future must not see it as its own.
                 self.replace(Stage::Wait, opened);
-                let previous = cause.clone().or_else(|| self.control.last_failure());
+                let previous = cause.clone().or_else(|| self.control.board.last_failure());
                 self.stage = Stage::Dial(self.dial(attempt, generation, previous));
             }
             Action::Serve { generation } => {

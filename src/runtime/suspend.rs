@@ -63,7 +63,7 @@ impl Watcher {
         let mut active = Vec::new();
         watched[at].members.retain(|member| {
             let Some(control) = member.upgrade() else { return false };
-            let keep = control.is_active();
+            let keep = control.board.is_active();
             control.watched.store(keep, Ordering::Relaxed);
             if keep {
                 active.push(control);
