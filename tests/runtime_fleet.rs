@@ -21,12 +21,13 @@ use tokio::time::{sleep, timeout};
 const FLEET: usize = 200;
 
 fn gate(policy: Policy) -> Gate {
-    Gate::builder(ENDPOINT).policy(policy).build().unwrap()
+    Gate::builder(ENDPOINT).policy(policy).build().expect("a valid policy")
 }
 
 fn fleet(server: &Arc<Server>, gate: &Gate, policy: &Policy, count: usize) -> Vec<Link<Dialler>> {
     let builder = Supervisor::builder(server.connector()).policy(policy.clone()).gate(gate);
-    (0..count as u64).map(|seed| builder.clone().seed(seed).build().unwrap().keep().unwrap()).collect()
+    let keep = |seed| builder.clone().seed(seed).build().expect("valid settings").keep().expect("it is idle");
+    (0..count as u64).map(keep).collect()
 }
 
 /// A fleet that is up and stable, on a gate that is closed.
@@ -35,7 +36,7 @@ async fn stable_fleet(server: &Arc<Server>) -> (Gate, Vec<Link<Dialler>>) {
     let gate = gate(policy.clone());
     let links = fleet(server, &gate, &policy, FLEET);
     for link in &links {
-        link.ready().await.unwrap();
+        link.ready().await.expect("a healthy server");
     }
     sleep(secs(60)).await;
     assert_eq!((server.open().now(), gate.status().mode), (FLEET, Mode::Closed));
@@ -45,13 +46,13 @@ async fn stable_fleet(server: &Arc<Server>) -> (Gate, Vec<Link<Dialler>>) {
 
 fn lose_all(links: &[Link<Dialler>]) {
     for link in links {
-        link.current().unwrap().report(Failure::Transient.because("reset"));
+        link.current().expect("all are up").report(Failure::Transient.because("reset"));
     }
 }
 
 async fn all_back(server: &Server, links: &[Link<Dialler>]) {
     for link in links {
-        timeout(secs(3_600), link.ready()).await.expect("everybody comes back").unwrap();
+        timeout(secs(3_600), link.ready()).await.expect("everybody comes back").expect("nobody gives up");
     }
     assert_eq!(server.open().now(), links.len());
 }

@@ -98,8 +98,8 @@ fn nervous() -> Policy {
 
 /// The number in that field of a line.
 fn number(line: &Line, field: &str) -> u64 {
-    let (_, rest) = line.text.split_once(&format!(" {field}=")).unwrap();
-    rest.split(' ').next().unwrap().parse().unwrap()
+    let (_, rest) = line.text.split_once(&format!(" {field}=")).expect("every line has it");
+    rest.split(' ').next().and_then(|number| number.parse().ok()).expect("a number")
 }
 
 fn suppressed(line: &Line) -> u64 {

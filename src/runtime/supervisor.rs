@@ -52,7 +52,6 @@ impl<C: Connector> Supervisor<C> {
     }
 
     /// Begins a supervisor with settings.
-    #[must_use]
     pub fn builder(connector: C) -> SupervisorBuilder<C> {
         SupervisorBuilder {
             connector: Arc::new(connector),
@@ -218,7 +217,9 @@ impl<C: Connector> SupervisorBuilder<C> {
         self
     }
 
-    /// Makes the random draws repeatable, for tests. Two supervisors with one seed draw alike: never for a fleet.
+    /// Makes the random draws repeatable, for tests: the n-th run draws from the n-th fork of
+    /// `SmallRng::seed_from_u64(seed)`, and nothing else does. Two supervisors with one seed draw alike: never for a
+    /// fleet.
     pub const fn seed(mut self, seed: u64) -> Self {
         self.seed = Some(seed);
         self
@@ -230,8 +231,8 @@ impl<C: Connector> SupervisorBuilder<C> {
         self
     }
 
-    /// Tells `observer` every decision, in order, on the task of the supervisor and outside of any lock. It must not
-    /// block; a panic in it is ignored.
+    /// Tells `observer` every decision, in order and outside of any lock, on the task of the supervisor (the first one
+    /// on the caller's of `keep`). It must not block; a panic in it is ignored.
     pub fn on_transition(mut self, observer: impl Fn(&Transition) + Send + Sync + 'static) -> Self {
         self.observer = Some(Arc::new(observer));
         self

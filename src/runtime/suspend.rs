@@ -58,6 +58,8 @@ impl Watcher {
 
     /// Strikes out who has ended and gives the others; with nobody left, the watcher goes from the list.
     fn members(&self) -> Vec<Arc<Control>> {
+        // Dropped after the lock: with the last reference goes code of the user.
+        let mut ended = Vec::new();
         let mut watched = watched();
         let Some(at) = watched.iter().position(|watched| self.is(watched)) else { return Vec::new() };
         let mut active = Vec::new();
@@ -67,6 +69,8 @@ impl Watcher {
             control.watched.store(keep, Ordering::Relaxed);
             if keep {
                 active.push(control);
+            } else {
+                ended.push(control);
             }
             keep
         });

@@ -11,11 +11,11 @@ use std::time::Duration;
 use steadfast::{Attempt, Backoff, BoxError, Connector, Ended, Endpoint, Failure, Growth, Jitter, Policy, classify};
 use tokio::time::{Instant, sleep};
 
-pub const ENDPOINT: &str = "test://server:1";
+pub(crate) const ENDPOINT: &str = "test://server:1";
 
 /// What the server does with a dial.
 #[derive(Clone, Copy, Debug)]
-pub enum Answer {
+pub(crate) enum Answer {
     /// Accepts after so many milliseconds.
     Accept(u64),
     /// Fails after so many milliseconds.
@@ -30,7 +30,7 @@ pub enum Answer {
 
 /// How a check or a close goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Manner {
+pub(crate) enum Manner {
     Fails,
     Fine,
     Hangs,
@@ -39,23 +39,23 @@ pub enum Manner {
 
 type Script = Box<dyn FnMut(usize) -> Answer + Send>;
 
-pub struct Server {
+pub(crate) struct Server {
     script: Mutex<Script>,
     start: Instant,
     dials: Mutex<Vec<Instant>>,
     /// Tokens of all connections that were closed politely.
     closed: Mutex<Vec<usize>>,
-    pub close: Mutex<Manner>,
-    pub check: Mutex<Manner>,
-    pub checks: Mutex<Vec<Duration>>,
+    pub(crate) close: Mutex<Manner>,
+    pub(crate) check: Mutex<Manner>,
+    pub(crate) checks: Mutex<Vec<Duration>>,
     open: Peak,
     in_flight: Peak,
-    pub endpoint: Endpoint,
+    pub(crate) endpoint: Endpoint,
 }
 
 /// A number now, and the highest that it was.
 #[derive(Default)]
-pub struct Peak {
+pub(crate) struct Peak {
     now: AtomicUsize,
     most: AtomicUsize,
 }
@@ -70,23 +70,23 @@ impl Peak {
         self.now.fetch_sub(1, Ordering::SeqCst);
     }
 
-    pub fn now(&self) -> usize {
+    pub(crate) fn now(&self) -> usize {
         self.now.load(Ordering::SeqCst)
     }
 
-    pub fn most(&self) -> usize {
+    pub(crate) fn most(&self) -> usize {
         self.most.load(Ordering::SeqCst)
     }
 
     /// Begins to look for the highest anew.
-    pub fn reset(&self) {
+    pub(crate) fn reset(&self) {
         self.most.store(self.now(), Ordering::SeqCst);
     }
 }
 
 impl Server {
     /// `script` is asked for every dial, by its number from 0.
-    pub fn new(script: impl FnMut(usize) -> Answer + Send + 'static) -> Arc<Self> {
+    pub(crate) fn new(script: impl FnMut(usize) -> Answer + Send + 'static) -> Arc<Self> {
         Arc::new(Self {
             script: Mutex::new(Box::new(script)),
             start: Instant::now(),
@@ -102,47 +102,51 @@ impl Server {
     }
 
     /// Accepts everything at once.
-    pub fn healthy() -> Arc<Self> {
+    pub(crate) fn healthy() -> Arc<Self> {
         Self::new(|_| Answer::Accept(0))
     }
 
     /// Answers by this list, then accepts everything at once.
-    pub fn answers(list: impl Into<Vec<Answer>>) -> Arc<Self> {
+    pub(crate) fn answers(list: impl Into<Vec<Answer>>) -> Arc<Self> {
         let list = list.into();
         Self::new(move |n| list.get(n).copied().unwrap_or(Answer::Accept(0)))
     }
 
     /// From now on it answers otherwise; dials are counted on.
-    pub fn turn(&self, script: impl FnMut(usize) -> Answer + Send + 'static) {
+    pub(crate) fn turn(&self, script: impl FnMut(usize) -> Answer + Send + 'static) {
         *lock(&self.script) = Box::new(script);
     }
 
-    pub fn connector(self: &Arc<Self>) -> Dialler {
+    pub(crate) fn connector(self: &Arc<Self>) -> Dialler {
         Dialler { server: Arc::clone(self) }
     }
 
     /// When the dials began, in seconds since the server began.
-    pub fn dials(&self) -> Vec<f64> {
+    pub(crate) fn dials(&self) -> Vec<f64> {
         lock(&self.dials).iter().map(|at| at.duration_since(self.start).as_secs_f64()).collect()
     }
 
-    pub fn dial_count(&self) -> usize {
+    pub(crate) fn dial_count(&self) -> usize {
         lock(&self.dials).len()
     }
 
-    pub fn now(&self) -> f64 {
-        self.start.elapsed().as_secs_f64()
+    pub(crate) fn now(&self) -> f64 {
+        self.elapsed().as_secs_f64()
     }
 
-    pub fn open(&self) -> &Peak {
+    pub(crate) fn elapsed(&self) -> Duration {
+        self.start.elapsed()
+    }
+
+    pub(crate) fn open(&self) -> &Peak {
         &self.open
     }
 
-    pub fn in_flight(&self) -> &Peak {
+    pub(crate) fn in_flight(&self) -> &Peak {
         &self.in_flight
     }
 
-    pub fn closed(&self) -> Vec<usize> {
+    pub(crate) fn closed(&self) -> Vec<usize> {
         lock(&self.closed).clone()
     }
 
@@ -157,18 +161,18 @@ impl Server {
     }
 }
 
-pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
 }
 
 /// The client's side of the server.
-pub struct Dialler {
+pub(crate) struct Dialler {
     server: Arc<Server>,
 }
 
 /// A connection; its number is that of its dial.
-pub struct Conn {
-    pub number: usize,
+pub(crate) struct Conn {
+    pub(crate) number: usize,
     server: Arc<Server>,
 }
 
@@ -210,7 +214,7 @@ impl Connector for Dialler {
             Answer::Reached(after) => {
                 pass(after).await;
                 attempt.reached();
-                std::future::pending().await
+                std::future::pending::<()>().await;
             }
             Answer::Silent => std::future::pending().await,
         }
@@ -255,19 +259,19 @@ async fn pass(millis: u64) {
     }
 }
 
-pub const fn ms(millis: u64) -> Duration {
+pub(crate) const fn ms(millis: u64) -> Duration {
     Duration::from_millis(millis)
 }
 
-pub const fn secs(seconds: u64) -> Duration {
+pub(crate) const fn secs(seconds: u64) -> Duration {
     Duration::from_secs(seconds)
 }
 
-pub const REFUSED: Answer = Answer::Fail(0, Failure::Unreachable);
-pub const BROKEN: Answer = Answer::Fail(0, Failure::Transient);
+pub(crate) const REFUSED: Answer = Answer::Fail(0, Failure::Unreachable);
+pub(crate) const BROKEN: Answer = Answer::Fail(0, Failure::Transient);
 
 /// Base 1 s, both curves to 30 s without growth, no jitter, no spread: dials at 0, 1, 3, 7, 15, 31, 61 s.
-pub fn plain() -> Policy {
+pub(crate) fn plain() -> Policy {
     let cap = secs(30);
     Policy::default()
         .quick(Backoff::new(secs(1), cap))
