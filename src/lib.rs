@@ -12,5 +12,8 @@ pub mod sim;
 pub use machine::{
     Backoff, Classified, Failure, Growth, HintLimit, InvalidPolicy, Jitter, Policy, State, StopReason, WaitCause,
 };
-pub use observe::{Cause, Endpoint};
-pub use runtime::{Attempt, BoxError, Connector, ConnectorFn, Ended, classify, connector_fn};
+pub use observe::{Cause, Endpoint, Status};
+pub use runtime::{
+    Attempt, BoxError, BuildError, CachedLink, Clock, Connector, ConnectorFn, Ended, Gate, GateBuilder, Handle, Lease,
+    Link, Live, NotReady, Session, Stopped, Supervisor, SupervisorBuilder, classify, connector_fn,
+};
