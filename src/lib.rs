@@ -1,9 +1,12 @@
 //! Keeps long-lived connections alive, and the server they come back to.
 
+mod adapter;
 pub mod machine;
 mod observe;
 mod runtime;
 
+#[cfg(feature = "websocket")]
+pub use adapter::websocket;
 pub use machine::{
     Backoff, Classified, Failure, Growth, HintLimit, InvalidPolicy, Jitter, Policy, State, StopReason, WaitCause,
 };

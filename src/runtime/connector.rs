@@ -92,6 +92,13 @@ pub struct Attempt {
 }
 
 impl Attempt {
+    /// The first attempt of a connector that is used without a supervisor. Nobody enforces the deadline but the
+    /// caller.
+    #[must_use]
+    pub fn first(deadline: Instant) -> Self {
+        Self { number: 1, generation: 1, deadline, previous: None, reached: Reached(Arc::new(|| {})) }
+    }
+
     /// Its number since the last stable session, from 1 (the first is no retry).
     #[must_use]
     pub const fn number(&self) -> u32 {

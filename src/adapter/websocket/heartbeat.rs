@@ -1,0 +1,110 @@
+//! When to ask a silent peer whether it lives, and when to stop believing it.
+
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use rand::TryRng;
+use rand::rngs::SysRng;
+use tokio::time::{Instant, Sleep, sleep_until};
+
+use crate::machine::add;
+
+/// The timers of one connection.
+///
+/// A ping goes out every interval, whatever else happens, because some who cut idle connections look at one direction
+/// only. Received bytes are what counts as life. They only move the verdict away, so the timer is left alone and asked
+/// what it is worth when it fires.
+#[derive(Debug)]
+pub(super) struct Heartbeat {
+    interval: Duration,
+    /// The interval times this connection's own factor.
+    every: Duration,
+    timeout: Duration,
+    received: u64,
+    heard_at: Instant,
+    next_ping: Instant,
+    /// When the first ping after the last received byte was sent.
+    asked_at: Option<Instant>,
+    timer: Pin<Box<Sleep>>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Beat {
+    Ping,
+    Dead { waited: Duration },
+}
+
+impl Heartbeat {
+    pub(super) fn new(interval: Duration, timeout: Duration, received: u64, now: Instant) -> Self {
+        let every = Duration::try_from_secs_f64(interval.as_secs_f64() * factor()).unwrap_or(interval);
+        let next_ping = later(now, every);
+        let timer = Box::pin(sleep_until(next_ping));
+        Self { interval, every, timeout, received, heard_at: now, next_ping, asked_at: None, timer }
+    }
+
+    /// Takes note of the bytes received so far.
+    pub(super) fn heard(&mut self, received: u64) {
+        if received != self.received {
+            self.received = received;
+            self.heard_at = Instant::now();
+            self.asked_at = None;
+        }
+    }
+
+    /// Asks at once.
+    pub(super) fn hurry(&mut self) {
+        self.next_ping = Instant::now();
+        self.timer.as_mut().reset(self.next_ping);
+    }
+
+    /// Whether a ping is due while data keeps coming and nobody looks at the timer.
+    pub(super) fn is_overdue(&self) -> bool {
+        self.heard_at >= self.next_ping
+    }
+
+    /// Whoever calls [`poll`](Self::poll) read all there is before, so that an answer that waits in a buffer counts.
+    pub(super) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Beat> {
+        loop {
+            ready!(self.timer.as_mut().poll(cx));
+            let now = Instant::now();
+            if self.verdict().is_some_and(|verdict| verdict <= now) {
+                return Poll::Ready(Beat::Dead { waited: now - self.heard_at });
+            }
+            if self.next_ping <= now {
+                self.asked(now);
+                return Poll::Ready(Beat::Ping);
+            }
+            self.rearm();
+        }
+    }
+
+    /// A ping is on its way.
+    pub(super) fn asked(&mut self, now: Instant) {
+        self.asked_at.get_or_insert(now);
+        self.next_ping = later(now, self.every);
+        self.rearm();
+    }
+
+    fn rearm(&mut self) {
+        let verdict = self.verdict().unwrap_or(self.next_ping);
+        self.timer.as_mut().reset(verdict.min(self.next_ping));
+    }
+
+    /// An interval and a timeout after the last byte. A peer that was never asked, because nobody polled, has a timeout
+    /// from the question on.
+    fn verdict(&self) -> Option<Instant> {
+        let asked_at = self.asked_at?;
+        Some(later(later(self.heard_at, self.interval).max(asked_at), self.timeout))
+    }
+}
+
+fn later(now: Instant, wait: Duration) -> Instant {
+    add(now.into_std(), wait).into()
+}
+
+/// Between 0.8 and 1; in the middle where the operating system has no randomness to give.
+fn factor() -> f64 {
+    let drawn = SysRng.try_next_u32().map_or(0.5, |drawn| f64::from(drawn) / f64::from(u32::MAX));
+    0.8 + 0.2 * drawn
+}
