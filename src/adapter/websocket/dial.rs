@@ -118,13 +118,15 @@ async fn race(addresses: Vec<SocketAddr>) -> Result<TcpStream, Error> {
 }
 
 async fn connect(address: SocketAddr) -> Result<TcpStream, (SocketAddr, io::Error)> {
-    let stream = TcpStream::connect(address).await.map_err(|error| (address, error))?;
+    TcpStream::connect(address).await.and_then(not_itself).map_err(|error| (address, error))
+}
+
+fn not_itself(stream: TcpStream) -> io::Result<TcpStream> {
     // A dial of a closed port in the ephemeral range can meet itself: nobody listens, and the port would be taken
     // from the server that wants to come back on it.
     // (A peer that reset at once has no address any more; that is for the handshake to find.)
     if stream.local_addr().is_ok_and(|local| stream.peer_addr().is_ok_and(|peer| local == peer)) {
-        let error = io::Error::new(io::ErrorKind::ConnectionRefused, "connected to itself: nobody listens there");
-        return Err((address, error));
+        return Err(io::Error::new(io::ErrorKind::ConnectionRefused, "connected to itself: nobody listens there"));
     }
     Ok(stream)
 }
@@ -146,10 +148,29 @@ fn set_up(stream: &TcpStream, patience: Duration) -> io::Result<()> {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
+    use std::collections::hash_map::RandomState;
+    use std::hash::BuildHasher;
+    use std::io;
     use std::net::SocketAddr;
+    use std::time::Duration;
 
-    use super::{MAX_ADDRESSES, in_turn};
+    use socket2::SockRef;
+    use tokio::net::{TcpListener, TcpSocket};
+
+    use super::{MAX_ADDRESSES, Resolver, dial, in_turn, not_itself};
+
+    /// A listener below the ephemeral range, where no outgoing connection takes its port.
+    pub(in super::super) async fn listen() -> (TcpListener, u16) {
+        let start = RandomState::new().hash_one(0);
+        for step in 0..12_000 {
+            let port = u16::try_from(20_000 + start.wrapping_add(step) % 12_000).unwrap();
+            if let Ok(listener) = TcpListener::bind(("127.0.0.1", port)).await {
+                return (listener, port);
+            }
+        }
+        panic!("no free port between 20000 and 32000");
+    }
 
     #[test]
     fn the_families_take_turns() {
@@ -159,5 +180,38 @@ mod tests {
         assert_eq!(in_turn(parse(&["127.0.0.1:1", "[::1]:1"])), parse(&["127.0.0.1:1", "[::1]:1"]));
         assert_eq!(in_turn(parse(&["127.0.0.1:1"; 100])).len(), MAX_ADDRESSES);
         assert!(in_turn(Vec::new()).is_empty());
+    }
+
+    /// What a dial of a closed port in the ephemeral range does now and then, done on purpose.
+    #[tokio::test]
+    async fn a_connection_to_oneself_counts_as_refused() {
+        let (listener, _) = listen().await;
+        let own = listener.local_addr().unwrap();
+        drop(listener);
+        let socket = TcpSocket::new_v4().unwrap();
+        socket.bind(own).unwrap();
+        let stream = socket.connect(own).await.unwrap();
+        assert_eq!(stream.local_addr().unwrap(), stream.peer_addr().unwrap());
+        assert_eq!(not_itself(stream).unwrap_err().kind(), io::ErrorKind::ConnectionRefused);
+    }
+
+    #[tokio::test]
+    async fn the_socket_is_set_up_to_notice_a_vanished_peer() {
+        let (_listener, port) = listen().await;
+        let stream = dial("127.0.0.1", port, &Resolver::system(), Duration::from_secs(35)).await.unwrap();
+        let socket = SockRef::from(&stream);
+        assert!(stream.nodelay().unwrap() && socket.keepalive().unwrap());
+        #[cfg(target_os = "linux")]
+        {
+            assert_eq!(socket.tcp_keepalive_time().unwrap(), super::KEEPALIVE_AFTER);
+            assert_eq!(socket.tcp_keepalive_retries().unwrap(), super::KEEPALIVE_PROBES);
+            assert_eq!(socket.tcp_user_timeout().unwrap(), Some(Duration::from_secs(35)));
+        }
+    }
+
+    #[tokio::test]
+    async fn a_patience_without_end_is_no_failed_dial() {
+        let (_listener, port) = listen().await;
+        assert!(dial("127.0.0.1", port, &Resolver::system(), Duration::MAX).await.is_ok());
     }
 }

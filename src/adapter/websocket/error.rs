@@ -213,7 +213,11 @@ impl From<SendError> for Error {
 
 impl fmt::Display for SendError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(if self.is_unsent() { "message not sent" } else { "message sent in part or whole, outcome unknown" })
+        f.write_str(if self.is_unsent() {
+            "message not sent"
+        } else {
+            "message sent in part or whole, outcome unknown"
+        })
     }
 }
 

@@ -108,3 +108,102 @@ fn factor() -> f64 {
     let drawn = SysRng.try_next_u32().map_or(0.5, |drawn| f64::from(drawn) / f64::from(u32::MAX));
     0.8 + 0.2 * drawn
 }
+
+#[cfg(test)]
+mod tests {
+    use std::future::poll_fn;
+    use std::time::Duration;
+
+    use tokio::time::{Instant, advance, timeout};
+
+    use super::{Beat, Heartbeat, factor};
+
+    const INTERVAL: Duration = Duration::from_secs(20);
+    const TIMEOUT: Duration = Duration::from_secs(10);
+    const GRID: Duration = Duration::from_millis(2);
+
+    async fn beat(heartbeat: &mut Heartbeat) -> Beat {
+        poll_fn(|cx| heartbeat.poll(cx)).await
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn silence_is_death_an_interval_and_a_timeout_after_the_last_byte() {
+        for interval in [Duration::from_secs(5), TIMEOUT, INTERVAL] {
+            let start = Instant::now();
+            let mut heartbeat = Heartbeat::new(interval, TIMEOUT, 0, start);
+            assert_eq!(beat(&mut heartbeat).await, Beat::Ping);
+            assert!(
+                start.elapsed() >= interval * 8 / 10 && start.elapsed() <= interval + GRID,
+                "{:?}",
+                start.elapsed()
+            );
+            let waited = loop {
+                match beat(&mut heartbeat).await {
+                    Beat::Ping => {}
+                    Beat::Dead { waited } => break waited,
+                }
+            };
+            assert_eq!(waited, start.elapsed());
+            assert!(waited >= interval + TIMEOUT && waited <= interval + TIMEOUT + GRID, "{waited:?}");
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_byte_for_each_ping_is_life() {
+        for (interval, timeout) in [(INTERVAL, TIMEOUT), (TIMEOUT, TIMEOUT), (TIMEOUT, INTERVAL)] {
+            let mut heartbeat = Heartbeat::new(interval, timeout, 0, Instant::now());
+            for received in 1..1000 {
+                assert_eq!(beat(&mut heartbeat).await, Beat::Ping);
+                advance(timeout - GRID).await;
+                heartbeat.heard(received);
+            }
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn pings_keep_their_distance_whatever_is_received() {
+        let start = Instant::now();
+        let mut heartbeat = Heartbeat::new(INTERVAL, TIMEOUT, 0, start);
+        for received in 0..100 {
+            heartbeat.heard(received);
+            assert_eq!(beat(&mut heartbeat).await, Beat::Ping);
+        }
+        let each = start.elapsed() / 100;
+        assert!(each >= INTERVAL * 8 / 10 && each <= INTERVAL + GRID, "{each:?}");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn nobody_is_dead_who_was_not_asked() {
+        let mut heartbeat = Heartbeat::new(INTERVAL, TIMEOUT, 0, Instant::now());
+        advance(Duration::from_secs(3600)).await;
+        assert_eq!(beat(&mut heartbeat).await, Beat::Ping);
+        let asked = Instant::now();
+        assert!(timeout(TIMEOUT - GRID, beat(&mut heartbeat)).await.is_err());
+        assert!(matches!(beat(&mut heartbeat).await, Beat::Dead { .. }));
+        assert!(asked.elapsed() <= TIMEOUT + GRID);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_hurried_heart_asks_at_once() {
+        let mut heartbeat = Heartbeat::new(INTERVAL, TIMEOUT, 0, Instant::now());
+        assert!(timeout(GRID, beat(&mut heartbeat)).await.is_err());
+        heartbeat.hurry();
+        assert_eq!(timeout(GRID, beat(&mut heartbeat)).await, Ok(Beat::Ping));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_longest_interval_neither_panics_nor_pings() {
+        let mut heartbeat = Heartbeat::new(Duration::MAX, Duration::MAX, 0, Instant::now());
+        assert!(timeout(Duration::from_secs(86_400 * 365), beat(&mut heartbeat)).await.is_err());
+        heartbeat.hurry();
+        assert_eq!(beat(&mut heartbeat).await, Beat::Ping);
+        assert!(timeout(Duration::from_secs(86_400 * 365), beat(&mut heartbeat)).await.is_err());
+    }
+
+    #[test]
+    fn every_connection_has_a_factor_of_its_own() {
+        let factors: Vec<f64> = (0..100).map(|_| factor()).collect();
+        assert!(factors.iter().all(|factor| (0.8..=1.0).contains(factor)));
+        assert!(factors.windows(2).any(|pair| (pair[0] - pair[1]).abs() > 0.01));
+    }
+}

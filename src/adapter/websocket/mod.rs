@@ -172,7 +172,7 @@ impl Connector for WebSocketConnector {
     }
 
     fn classify(&self, error: &(dyn StdError + 'static), _: Ended) -> Failure {
-        classify::in_chain(error, self.0.classify.as_deref())
+        classify::in_chain(error, self.0.classify.as_ref())
     }
 
     /// Sends a close frame (1000), unless the connection has ended already.
@@ -227,5 +227,38 @@ impl fmt::Debug for WebSocketConnector {
             .field("headers", &headers)
             .field("limits", &self.0.limits)
             .finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicBool, Ordering};
+    use std::time::{Duration, Instant};
+
+    use tokio::time::timeout;
+
+    use super::WebSocketConnector;
+    use super::dial::tests::listen;
+    use crate::runtime::{Attempt, Connector, Reached};
+
+    #[tokio::test]
+    async fn an_attempt_is_marked_as_soon_as_tcp_stands_and_not_before() {
+        let (listener, port) = listen().await;
+        let connector = WebSocketConnector::new(format!("ws://127.0.0.1:{port}/")).unwrap();
+        let reached = Arc::new(AtomicBool::new(false));
+        let mark = Arc::clone(&reached);
+        let mut attempt = Attempt::first(Instant::now());
+        attempt.reached = Reached(Arc::new(move || mark.store(true, Ordering::Relaxed)));
+        // The listener never answers, so this ends in the upgrade.
+        let dialled = connector.connect(attempt.clone());
+        assert!(!reached.load(Ordering::Relaxed));
+        assert!(timeout(Duration::from_millis(500), dialled).await.is_err());
+        assert!(reached.load(Ordering::Relaxed));
+
+        drop(listener);
+        reached.store(false, Ordering::Relaxed);
+        assert!(connector.connect(attempt).await.is_err());
+        assert!(!reached.load(Ordering::Relaxed), "refused");
     }
 }

@@ -105,7 +105,8 @@ fn shown(url: &str) -> String {
 /// Checks one header. Its value is in no error, because it may be secret.
 pub(super) fn header(name: &str, value: &str) -> Result<(HeaderName, HeaderValue), InvalidSetting> {
     let refuse = |value: &str, allowed| InvalidSetting::new("header", value.to_owned(), allowed);
-    let parsed: HeaderName = name.parse().map_err(|_| refuse(&format!("{name:?}"), "a name of HTTP token characters"))?;
+    let parsed: HeaderName =
+        name.parse().map_err(|_| refuse(&format!("{name:?}"), "a name of HTTP token characters"))?;
     if OURS.contains(&parsed.as_str()) {
         return Err(refuse(parsed.as_str(), "any other: the websocket protocol sets this one"));
     }
@@ -117,10 +118,11 @@ pub(super) fn header(name: &str, value: &str) -> Result<(HeaderName, HeaderValue
 }
 
 /// An extension would be agreed on with the server, and the websocket crate has none.
-const OURS: [&str; 5] = ["connection", "sec-websocket-extensions", "sec-websocket-key", "sec-websocket-version", "upgrade"];
+const OURS: [&str; 5] =
+    ["connection", "sec-websocket-extensions", "sec-websocket-key", "sec-websocket-version", "upgrade"];
 
 /// What may be a credential in our own request, so that a server that repeats it does not bring it into an error.
-#[derive(Clone)]
+#[derive(Clone, Default)]
 pub(super) struct Secrets(Vec<String>);
 
 impl Secrets {

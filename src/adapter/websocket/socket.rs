@@ -61,13 +61,13 @@ impl Socket {
     }
 
     pub(super) fn wake_all(&mut self) {
-        self.reader.take().map(Waker::wake);
-        self.writer.take().map(Waker::wake);
+        wake(&mut self.reader);
+        wake(&mut self.writer);
     }
 
     pub(super) fn hurry(&mut self) {
         self.hurried = true;
-        self.reader.take().map(Waker::wake);
+        wake(&mut self.reader);
     }
 
     /// The next message, or why there is none. An error is the end.
@@ -169,20 +169,20 @@ impl Socket {
         self.writing = false;
         self.writer = None;
         if self.unflushed {
-            self.reader.take().map(Waker::wake);
+            wake(&mut self.reader);
         }
     }
 
     /// The echo was queued by the websocket crate; it goes out with the next flush.
     fn start_echo(&mut self, frame: Option<CloseFrame>) {
-        let (code, reason) = frame.map_or((CloseCode::Status, Utf8Bytes::default()), |frame| (frame.code, frame.reason));
+        let frame = frame.unwrap_or(CloseFrame { code: CloseCode::Status, reason: Utf8Bytes::from_static("") });
         let error = Error::Closed {
-            code: code.into(),
-            reason: self.secrets.hide(&reason).into(),
+            code: frame.code.into(),
+            reason: self.secrets.hide(&frame.reason).into(),
             lived: self.opened_at.elapsed(),
         };
         self.closing = Some((error, Box::pin(sleep(ECHO_WITHIN))));
-        self.writer.take().map(Waker::wake);
+        wake(&mut self.writer);
     }
 
     fn poll_echo(&mut self, cx: &mut Context<'_>) -> Poll<Error> {
@@ -207,6 +207,12 @@ impl Socket {
             }
         }
         Error::broken(error)
+    }
+}
+
+fn wake(waker: &mut Option<Waker>) {
+    if let Some(waker) = waker.take() {
+        waker.wake();
     }
 }
 
