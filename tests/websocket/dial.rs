@@ -319,9 +319,9 @@ struct Blackhole {
 impl Blackhole {
     /// On the IPv6 loopback address where there is one, else on another IPv4 one.
     fn dig(port: u16) -> Self {
-        let address = SocketAddr::new("::1".parse().unwrap(), port);
+        let address = SocketAddr::new("::1".parse().expect("an address"), port);
         Self::on(address)
-            .or_else(|_| Self::on(SocketAddr::new("127.0.0.2".parse().unwrap(), port)))
+            .or_else(|_| Self::on(SocketAddr::new("127.0.0.2".parse().expect("an address"), port)))
             .expect("a listener")
     }
 
@@ -345,7 +345,7 @@ fn with_addresses(port: u16, addresses: Vec<SocketAddr>) -> WebSocketConnector {
     WebSocketConnector::builder(format!("ws://name.test:{port}/"))
         .resolver(move |_, _| std::future::ready(Ok(addresses.clone())))
         .build()
-        .unwrap()
+        .expect("valid settings")
 }
 
 #[tokio::test]

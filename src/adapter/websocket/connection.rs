@@ -8,14 +8,14 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use tokio::time::{Instant, timeout};
+use tokio::time::timeout;
 use tokio_tungstenite::WebSocketStream;
 use tokio_tungstenite::tungstenite::Message;
 use tokio_tungstenite::tungstenite::http::HeaderMap;
 use tokio_tungstenite::tungstenite::protocol::CloseFrame;
 
 use super::error::{Error, SendError};
-use super::heartbeat::Heartbeat;
+use super::heartbeat::{Heartbeat, now};
 use super::request::Secrets;
 use super::socket::{Socket, say_goodbye};
 use super::wire::Wire;
@@ -68,7 +68,7 @@ impl Connection {
         answer: HeaderMap,
         secrets: Arc<Secrets>,
     ) -> Self {
-        let now = Instant::now();
+        let now = now();
         let received = stream.get_ref().received();
         Self {
             state: Mutex::new(State::Open(Box::new(Socket::new(stream, now, secrets)))),

@@ -12,7 +12,7 @@ use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
 use socket2::{SockRef, TcpKeepalive};
 use tokio::net::TcpStream;
-use tokio::time::{Instant, sleep};
+use tokio::time::sleep;
 
 use super::error::Error;
 
@@ -113,7 +113,7 @@ async fn race(addresses: Vec<SocketAddr>) -> Result<TcpStream, Error> {
             },
             () = &mut stagger, if waiting.len() > 0 => dials.extend(waiting.next().map(connect)),
         }
-        stagger.as_mut().reset(Instant::now() + STAGGER);
+        stagger.set(sleep(STAGGER));
     }
 }
 

@@ -168,7 +168,8 @@ impl StdError for Error {
         match self {
             Self::Resolve { source, .. } | Self::Tls { source } | Self::Lost { source } => Some(&**source),
             Self::Connect { tried } => tried.first().map(|(_, error)| error as &(dyn StdError + 'static)),
-            Self::Upgrade { source } | Self::Protocol { source } => Some(&**source),
+            // Its text is that of its own source with a few words before it.
+            Self::Upgrade { source } | Self::Protocol { source } => Some(source.source().unwrap_or(&**source)),
             Self::Refused(_)
             | Self::Closed { .. }
             | Self::Silent { .. }

@@ -47,14 +47,14 @@ impl Heartbeat {
     pub(super) fn heard(&mut self, received: u64) {
         if received != self.received {
             self.received = received;
-            self.heard_at = Instant::now();
+            self.heard_at = now();
             self.asked_at = None;
         }
     }
 
     /// Asks at once.
     pub(super) fn hurry(&mut self) {
-        self.next_ping = Instant::now();
+        self.next_ping = now();
         self.timer.as_mut().reset(self.next_ping);
     }
 
@@ -67,7 +67,7 @@ impl Heartbeat {
     pub(super) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Beat> {
         loop {
             ready!(self.timer.as_mut().poll(cx));
-            let now = Instant::now();
+            let now = now();
             if self.verdict().is_some_and(|verdict| verdict <= now) {
                 return Poll::Ready(Beat::Dead { waited: now - self.heard_at });
             }
@@ -97,6 +97,11 @@ impl Heartbeat {
         let asked_at = self.asked_at?;
         Some(later(later(self.heard_at, self.interval).max(asked_at), self.timeout))
     }
+}
+
+/// Where the adapter reads the clock.
+pub(super) fn now() -> Instant {
+    Instant::now()
 }
 
 fn later(now: Instant, wait: Duration) -> Instant {

@@ -64,7 +64,6 @@ use std::error::Error as StdError;
 use std::fmt;
 use std::future::Future;
 use std::sync::Arc;
-use std::time::SystemTime;
 
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
@@ -210,9 +209,7 @@ impl Settings {
 
     fn refused(&self, error: tungstenite::Error) -> Error {
         match error {
-            tungstenite::Error::Http(response) => {
-                Error::Refused(Arc::new(Refusal::new(*response, SystemTime::now(), &self.secrets)))
-            }
+            tungstenite::Error::Http(response) => Error::Refused(Arc::new(Refusal::received(*response, &self.secrets))),
             error => Error::upgrade(error),
         }
     }

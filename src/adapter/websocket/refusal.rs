@@ -20,6 +20,11 @@ pub struct Refusal {
 }
 
 impl Refusal {
+    /// Reads an answer that came just now.
+    pub(super) fn received(response: Response, secrets: &Secrets) -> Self {
+        Self::new(response, SystemTime::now(), secrets)
+    }
+
     /// Reads the answer; `received_at` is what dates in it are compared with.
     pub(super) fn new(response: Response, received_at: SystemTime, secrets: &Secrets) -> Self {
         let (head, body) = response.into_parts();

@@ -16,7 +16,7 @@ use tokio_tungstenite::tungstenite::protocol::frame::coding::CloseCode;
 use tokio_tungstenite::tungstenite::{self, Bytes, Message, Utf8Bytes};
 
 use super::error::Error;
-use super::heartbeat::{Beat, Heartbeat};
+use super::heartbeat::{Beat, Heartbeat, now};
 use super::request::Secrets;
 use super::wire::Wire;
 
@@ -86,7 +86,7 @@ impl Socket {
                 Poll::Ready(Some(Ok(message))) => {
                     heartbeat.heard(self.stream.get_ref().received());
                     if heartbeat.is_overdue() {
-                        heartbeat.asked(Instant::now());
+                        heartbeat.asked(now());
                         self.ping();
                         // The message comes first; what is wrong with the stream is found by the next read.
                         let _ = self.poll_flush(cx);
@@ -179,7 +179,7 @@ impl Socket {
         let error = Error::Closed {
             code: frame.code.into(),
             reason: self.secrets.hide(&frame.reason).into(),
-            lived: self.opened_at.elapsed(),
+            lived: now() - self.opened_at,
         };
         self.closing = Some((error, Box::pin(sleep(ECHO_WITHIN))));
         wake(&mut self.writer);
