@@ -168,3 +168,25 @@ async fn limits_at_the_far_end_work() {
     peer.write(text("y")).await;
     assert_eq!(next(&connection).await.unwrap(), Message::text("y"));
 }
+
+/// A ping that is due meanwhile must not take the writer's place at the socket.
+#[tokio::test]
+async fn a_send_that_waits_for_a_slow_peer_goes_on_when_the_peer_does() {
+    let settings = |builder: Builder| builder.ping_interval(Duration::from_millis(100)).send_timeout(HANG * 10);
+    let (connection, mut peer) = pair(settings).await;
+    let connection = Arc::new(connection);
+    let reader = tokio::spawn({
+        let connection = Arc::clone(&connection);
+        async move { next(&connection).await }
+    });
+    let sender = tokio::spawn({
+        let connection = Arc::clone(&connection);
+        async move { connection.send(Message::binary(vec![0; 16 << 20])).await }
+    });
+    sleep(Duration::from_millis(500)).await;
+    assert!(!sender.is_finished(), "16 MiB fit into the kernel");
+    while let Some((PING, _)) = peer.frame().await {}
+    timeout(HANG, sender).await.expect("the sender hangs").unwrap().unwrap();
+    peer.write(text("thanks")).await;
+    assert_eq!(reader.await.unwrap().unwrap(), Message::text("thanks"));
+}
