@@ -99,7 +99,8 @@ impl Heartbeat {
     }
 }
 
-/// Where the adapter reads the clock.
+/// Where the adapter reads the clock: tokio's, because its timers go by that.
+#[expect(clippy::disallowed_methods, reason = "a connector is used without a supervisor too, so it has no `Clock`")]
 pub(super) fn now() -> Instant {
     Instant::now()
 }

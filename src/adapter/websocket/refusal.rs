@@ -21,6 +21,7 @@ pub struct Refusal {
 
 impl Refusal {
     /// Reads an answer that came just now.
+    #[expect(clippy::disallowed_methods, reason = "a connector is used without a supervisor too, so it has no `Clock`")]
     pub(super) fn received(response: Response, secrets: &Secrets) -> Self {
         Self::new(response, SystemTime::now(), secrets)
     }
