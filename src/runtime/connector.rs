@@ -99,6 +99,13 @@ impl Attempt {
         Self { number: 1, generation: 1, deadline, previous: None, reached: Reached(Arc::new(|| {})) }
     }
 
+    /// The same, with somebody who is told when the other side was reached.
+    #[cfg(all(test, feature = "websocket"))]
+    pub(crate) fn on_reached(mut self, tell: impl Fn() + Send + Sync + 'static) -> Self {
+        self.reached = Reached(Arc::new(tell));
+        self
+    }
+
     /// Its number since the last stable session, from 1 (the first is no retry).
     #[must_use]
     pub const fn number(&self) -> u32 {

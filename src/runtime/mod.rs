@@ -2,6 +2,4 @@
 
 mod connector;
 
-#[cfg(all(test, feature = "websocket"))]
-pub(crate) use connector::Reached;
 pub use connector::{Attempt, BoxError, Connector, ConnectorFn, Ended, classify, connector_fn};

@@ -237,7 +237,7 @@ mod tests {
 
     use super::WebSocketConnector;
     use super::dial::tests::listen;
-    use crate::runtime::{Attempt, Connector, Reached};
+    use crate::runtime::{Attempt, Connector};
 
     #[tokio::test]
     async fn an_attempt_is_marked_as_soon_as_tcp_stands_and_not_before() {
@@ -245,8 +245,7 @@ mod tests {
         let connector = WebSocketConnector::new(format!("ws://127.0.0.1:{port}/")).unwrap();
         let reached = Arc::new(AtomicBool::new(false));
         let mark = Arc::clone(&reached);
-        let mut attempt = Attempt::first(Instant::now());
-        attempt.reached = Reached(Arc::new(move || mark.store(true, Ordering::Relaxed)));
+        let attempt = Attempt::first(Instant::now()).on_reached(move || mark.store(true, Ordering::Relaxed));
         // The listener never answers, so this ends in the upgrade.
         let dialled = connector.connect(attempt.clone());
         assert!(!reached.load(Ordering::Relaxed));
