@@ -7,6 +7,8 @@ mod adapter;
 pub mod machine;
 mod observe;
 mod runtime;
+#[cfg(feature = "sim")]
+pub mod sim;
 
 #[cfg(feature = "websocket")]
 pub use adapter::websocket;

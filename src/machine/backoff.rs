@@ -39,8 +39,8 @@ pub enum Jitter {
 /// | `fast` | attempts, time | none | that many delays of `delay` ± 50 % before the curve begins |
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Backoff {
-    pub(super) base: Duration,
-    pub(super) cap: Duration,
+    pub(crate) base: Duration,
+    pub(crate) cap: Duration,
     pub(super) jitter: Jitter,
     pub(super) floor: Duration,
     pub(super) fast: u32,
@@ -211,6 +211,12 @@ impl Step {
         if refusals > 0 && self.refused_since.is_none() {
             self.refused_since = Some(now);
         }
+    }
+
+    /// One more answer that asked for less.
+    pub(super) fn throttle(&mut self, now: Instant) {
+        self.throttled = self.throttled.saturating_add(1);
+        self.fail(now, 1);
     }
 
     /// A delay of the quick curve.

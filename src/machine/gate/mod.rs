@@ -228,7 +228,7 @@ impl Gate {
             }
             opening => {
                 let wait = self.wait(now, rank, opening);
-                self.queue.told(member, wait.until);
+                self.queue.told(rank, wait.until);
                 Admission::Wait(wait)
             }
         };
@@ -406,16 +406,16 @@ impl Gate {
         let base = self.policy.quick.base;
         let busy = if matches!(self.phase, Phase::Narrow) { WaitCause::BreakerOpen } else { WaitCause::Paced };
         let (from, cause) = opening.unwrap_or_else(|| (self.window.first_lease_end().unwrap_or(now), busy));
-        let turns = if rank == 0 { 0 } else { u32::try_from(rank + 1).unwrap_or(u32::MAX) };
         // A waiter that is asked for its rank later than its turn waits one turn more, never zero.
-        let until = add(from, base.saturating_mul(turns)).max(if from > now { from } else { add(now, base) });
+        let until = queue::due(from, rank, base).max(if from > now { from } else { add(now, base) });
         let earliest = opening.map_or(now, |(opening, _)| opening.max(now));
         Wait { until, earliest, cause }
     }
 
     fn wake_head(&mut self, now: Instant) {
         if let Some((opening, _)) = self.opening(now) {
-            self.wakes.extend(self.queue.next_to_wake(opening.max(now)));
+            let turn = self.policy.quick.base;
+            self.wakes.extend(self.queue.next_to_wake(opening.max(now), turn));
         }
     }
 

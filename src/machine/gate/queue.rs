@@ -11,9 +11,15 @@ use super::Member;
 /// The waiters; the first is the one whose turn is next.
 #[derive(Debug, Default)]
 pub(super) struct Queue {
-    waiters: VecDeque<Member>,
+    waiters: VecDeque<Waiter>,
     head_since: Option<Instant>,
-    told: Option<(u64, Instant)>,
+}
+
+#[derive(Debug)]
+struct Waiter {
+    member: Member,
+    /// When it will ask again.
+    told: Option<Instant>,
 }
 
 impl Queue {
@@ -26,12 +32,12 @@ impl Queue {
     }
 
     pub(super) fn head(&self) -> Option<u64> {
-        self.waiters.front().map(|member| member.id)
+        self.waiters.front().map(|waiter| waiter.member.id)
     }
 
     /// The rank of a member, 0 for the head.
     pub(super) fn rank(&self, member: Member) -> Option<usize> {
-        self.waiters.iter().position(|waiter| waiter.id == member.id)
+        self.waiters.iter().position(|waiter| waiter.member.id == member.id)
     }
 
     /// Queues behind everyone and gives the rank.
@@ -39,7 +45,7 @@ impl Queue {
         if self.waiters.is_empty() {
             self.head_since = Some(now);
         }
-        self.waiters.push_back(member);
+        self.waiters.push_back(Waiter { member, told: None });
         self.waiters.len() - 1
     }
 
@@ -83,22 +89,32 @@ impl Queue {
         self.head_since = Some(now);
     }
 
-    /// Notes until when the asker at the head was told to wait.
-    pub(super) fn told(&mut self, member: Member, until: Instant) {
-        if self.head() == Some(member.id) {
-            self.told = Some((member.id, until));
+    /// Notes until when an asker was told to wait.
+    pub(super) fn told(&mut self, rank: usize, until: Instant) {
+        if let Some(waiter) = self.waiters.get_mut(rank) {
+            waiter.told = Some(until);
         }
     }
 
-    /// The head, if it does not know yet that it can go (or ask) at `opening`.
-    pub(super) fn next_to_wake(&mut self, opening: Instant) -> Option<u64> {
-        let head = self.head()?;
-        if self.told.is_some_and(|(id, until)| id == head && until <= opening) {
-            return None;
-        }
-        self.told = Some((head, opening));
-        Some(head)
+    /// The head, and those who stand by in case it does not come, as far as they do not know yet that their turn is
+    /// that soon.
+    pub(super) fn next_to_wake(&mut self, opening: Instant, turn: Duration) -> impl Iterator<Item = u64> + '_ {
+        self.waiters.iter_mut().take(1 + STAND_BY).enumerate().filter_map(move |(rank, waiter)| {
+            let due = due(opening, rank, turn);
+            if waiter.told.is_some_and(|told| told <= due) {
+                return None;
+            }
+            waiter.told = Some(due);
+            Some(waiter.member.id)
+        })
     }
+}
+
+/// When the waiter of that rank asks: the first at the opening itself, the others a turn longer each, so that whoever
+/// does not come is passed over.
+pub(super) fn due(opening: Instant, rank: usize, turn: Duration) -> Instant {
+    let turns = if rank == 0 { 0 } else { u32::try_from(rank + 1).unwrap_or(u32::MAX) };
+    add(opening, turn.saturating_mul(turns))
 }
 
 /// Uniform over 0..n by widening multiplication.
@@ -106,3 +122,7 @@ fn below<R: Rng + ?Sized>(n: usize, rng: &mut R) -> usize {
     let wide = (u128::from(rng.next_u64()) * n as u128) >> 64;
     usize::try_from(wide).unwrap_or(0)
 }
+
+/// How many are told to come soon in case the head does not. A queue where every fourth future is not polled any more
+/// then loses a turn for each of them; with none standing by, nobody would notice before some older timer fires.
+const STAND_BY: usize = 3;

@@ -52,25 +52,29 @@ impl Refused {
         Some(add(from, base.saturating_mul(turns)))
     }
 
-    /// The credential was refused by an attempt that began at `started`: when the next try may come. Attempts that
-    /// began before the last refusal tell nothing new.
+    /// The member's credential was refused, in an attempt that began at `started`: when the next try may come. Attempts
+    /// that began before the last refusal tell nothing new. The member is parked with the others: somebody else's
+    /// success concerns it too.
     pub(super) fn refuse<R: Rng + ?Sized>(
         &mut self,
         now: Instant,
-        credential: u64,
+        member: Member,
         started: Instant,
         base: Duration,
         slow: &Backoff,
         rng: &mut R,
     ) -> Instant {
-        self.make_room(credential);
-        let entry = self.entries.entry(credential).or_insert_with(|| Entry {
-            refused_at: now,
+        self.make_room(member.credential);
+        let entry = self.entries.entry(member.credential).or_insert_with(|| Entry {
+            refused_at: started,
             until: now,
             step: Step::default(),
             claim: None,
             parked: VecDeque::new(),
         });
+        if !entry.parked.contains(&member.id) {
+            entry.parked.push_back(member.id);
+        }
         if started < entry.refused_at {
             return entry.until.max(add(now, base));
         }

@@ -50,7 +50,7 @@ impl Gate {
             Failure::Unauthorized => {
                 self.proved_alive(now, origin, rng);
                 let (base, slow) = (self.policy.quick.base, self.policy.slow);
-                let until = self.refused.refuse(now, origin.member.credential, origin.started, base, &slow, rng);
+                let until = self.refused.refuse(now, origin.member, origin.started, base, &slow, rng);
                 Wait::own(until, WaitCause::Refused)
             }
             Failure::Throttled { retry_after } => self.throttled(now, origin, retry_after, step, rng),
@@ -100,6 +100,7 @@ impl Gate {
         let weight = self.weight(failure);
         step.throttled = 0;
         if origin.current {
+            self.step.throttled = 0;
             self.row = self.row.saturating_add(1);
             if self.absorbed_by_pace(now, origin, rng) {
                 return self.first_step(now, weight, rng);
@@ -151,8 +152,7 @@ impl Gate {
             // A gate of one is as far along as its connection.
             self.step = *step;
         }
-        let sharers = u32::try_from(self.queue.len() + 1).unwrap_or(u32::MAX);
-        let delay = self.draw(now, &self.step, weight, sharers, rng);
+        let delay = self.draw(now, &self.step, weight, self.sharers(), rng);
         self.step.previous = delay;
         self.trips = self.trips.saturating_add(1);
         self.window.open(add(now, delay));
@@ -169,29 +169,44 @@ impl Gate {
         step: &mut Step,
         rng: &mut R,
     ) -> Wait {
-        step.throttled = step.throttled.saturating_add(1);
-        step.fail(now, 1);
-        let growing = self.alone(now, step, 1, rng);
-        let Some(hint) = retry_after.and_then(|hint| self.policy.obeyed(hint)) else {
-            step.previous = growing;
+        let hint = retry_after.and_then(|hint| self.policy.obeyed(hint));
+        let binds = origin.current && if hint.is_some() { origin.dial } else { self.binds_all(now, origin, rng) };
+        step.throttle(now);
+        if binds {
+            self.step.throttle(now);
+            self.narrow();
+        }
+        let growing = self.draw_throttled(now, binds, step, rng);
+        let Some(hint) = hint else {
             let until = add(now, growing);
-            if origin.current && self.binds_all(now, origin, rng) {
-                self.narrow();
+            if binds {
                 self.window.open(until);
             }
             return Wait::own(until, WaitCause::Throttled);
         };
         let polite = self.policy.polite_jitter(hint, rng);
         // Ten thousand clients that obey the same minute need more than two seconds of spread.
-        let jitter = if step.throttled > 1 { polite.max(growing) } else { polite };
+        let again = step.throttled > 1 || (binds && self.step.throttled > 1);
+        let jitter = if again { polite.max(growing) } else { polite };
         let until = add(now, hint.saturating_add(jitter));
         if origin.dial {
-            if origin.current {
-                self.narrow();
-            }
             self.window.hint(until);
         }
         Wait::own(until, WaitCause::Throttled)
+    }
+
+    /// A delay of the growing curve, from the further of the connection's own step and the gate's.
+    fn draw_throttled<R: Rng + ?Sized>(&mut self, now: Instant, binds: bool, step: &mut Step, rng: &mut R) -> Duration {
+        let delay = if binds && self.step.throttled > step.throttled {
+            self.draw(now, &self.step, 1, self.sharers(), rng)
+        } else {
+            self.alone(now, step, 1, rng)
+        };
+        step.previous = delay;
+        if binds {
+            self.step.previous = delay;
+        }
+        delay
     }
 
     /// Whether a throttled dial without a number holds everybody: not while a pace absorbs it, and not one
@@ -229,6 +244,11 @@ impl Gate {
                 self.step.refused_since = None;
             }
         }
+    }
+
+    /// For how many connections the one that asks speaks.
+    fn sharers(&self) -> u32 {
+        u32::try_from(self.queue.len() + 1).unwrap_or(u32::MAX)
     }
 
     fn is_shared(&self) -> bool {

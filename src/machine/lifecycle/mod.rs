@@ -34,6 +34,8 @@ pub struct Lifecycle {
     /// In `Backoff`: what it waits for, and whether it has a place in the gate's queue.
     wait: Option<Wait>,
     queued: bool,
+    /// In `Backoff`: its credential was refused, and the gate will tell when it works.
+    parked: bool,
     /// Somebody asked to reconnect: once a wait; while connecting, the dial's success is dropped.
     hastened: bool,
     /// No attempt before this, whoever asks.
@@ -70,6 +72,7 @@ impl Lifecycle {
             transition: None,
             wait: None,
             queued: false,
+            parked: false,
             hastened: false,
             hint: None,
             permit: None,
@@ -253,7 +256,7 @@ impl Lifecycle {
     fn in_backoff<R: Rng + ?Sized>(&mut self, now: Instant, event: Event, gate: &mut Gate, rng: &mut R) -> Action {
         match event {
             Event::TimedOut if self.is_due(now) => self.ask(now, gate, rng),
-            Event::GateTurned if self.queued => self.ask(now, gate, rng),
+            Event::GateTurned if self.queued || self.parked => self.ask(now, gate, rng),
             Event::Reconnect => self.hasten(now, gate, rng),
             Event::Drain => {
                 gate.leave(now, self.member);

@@ -31,7 +31,8 @@ impl Lifecycle {
             Admission::Go(permit) => {
                 self.permit = Some(permit);
                 self.attempt = self.attempt.saturating_add(1);
-                (self.state, self.wait, self.queued) = (State::Connecting, None, false);
+                (self.state, self.wait) = (State::Connecting, None);
+                (self.queued, self.parked) = (false, false);
                 (self.reached, self.hastened) = (false, false);
                 self.dialled_at = Some(now);
                 self.deadline = Some(add(now, self.policy.attempt_deadline));
@@ -133,6 +134,8 @@ impl Lifecycle {
         if hint.is_some_and(|hint| self.policy.obeyed(hint).is_some()) {
             self.hint = self.hint.max(Some(wait.until));
         }
+        // A refused credential is the gate's affair: it wakes everyone who presents it once it works.
+        self.parked = failure == Failure::Unauthorized;
         let hastened = self.hastened;
         self.hastened = false;
         let action = self.rest(now, wait);
@@ -195,7 +198,7 @@ impl Lifecycle {
     pub(super) fn stop(&mut self, reason: StopReason) -> Action {
         self.state = State::Stopped;
         (self.deadline, self.wait, self.tenure) = (None, None, None);
-        self.queued = false;
+        (self.queued, self.parked) = (false, false);
         Action::Stop(reason)
     }
 
