@@ -62,6 +62,32 @@ async fn a_ping_of_the_server_is_answered_while_somebody_is_in_next() {
 }
 
 #[tokio::test]
+async fn a_server_that_pings_without_reading_gets_fewer_answers_and_no_error() {
+    let (connection, mut peer) = pair(|builder| builder.max_message_size(1000)).await;
+    let flood = async {
+        for _ in 0..120 {
+            peer.write(frame(PING, &[1; 125]).repeat(1000)).await;
+        }
+        peer.write([frame(PING, b"last"), text("done")].concat()).await;
+    };
+    let (message, ()) = tokio::join!(next(&connection), flood);
+    assert_eq!(message.unwrap(), Message::text("done"));
+    let serve = async {
+        let mut answers = 0;
+        while peer.frame().await.unwrap() != (PONG, b"last".to_vec()) {
+            answers += 1;
+        }
+        answers
+    };
+    let answers = tokio::select! {
+        answers = serve => answers,
+        message = next(&connection) => panic!("{message:?}"),
+    };
+    assert!((1..120_000).contains(&answers), "{answers}");
+    connection.send(binary(1000)).await.unwrap();
+}
+
+#[tokio::test]
 async fn a_waiting_reader_keeps_nobody_from_sending() {
     let (connection, mut peer) = pair(|builder| builder).await;
     let connection = Arc::new(connection);
@@ -241,6 +267,8 @@ async fn a_message_that_is_too_long_to_send_comes_back_and_harms_nothing() {
     let refused = connection.send(binary(1001)).await.unwrap_err();
     assert!(matches!(refused.error(), Error::TooLong { size: 1001, limit: 1000 }));
     assert_eq!(refused.into_unsent(), Some(binary(1001)));
+    let refused = connection.send(Message::Ping(Bytes::from(vec![0; 126]))).await.unwrap_err();
+    assert!(matches!(refused.error(), Error::TooLong { size: 126, limit: 125 }));
     connection.send(binary(1000)).await.unwrap();
     assert_eq!(peer.frame().await.unwrap().1.len(), 1000);
 }

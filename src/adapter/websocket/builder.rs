@@ -169,6 +169,7 @@ impl Builder {
             tls,
             config: WebSocketConfig::default()
                 .read_buffer_size(READ_BUFFER)
+                .max_write_buffer_size(self.max_message_size.saturating_add(CONTROL_BUFFER))
                 .max_message_size(Some(self.max_message_size))
                 .max_frame_size(Some(self.max_frame_size)),
             limits: Limits {
@@ -185,6 +186,10 @@ impl Builder {
 
 /// A buffer for each connection; the websocket crate's own default would be 128 KiB, for a million messages a second.
 const READ_BUFFER: usize = 16 << 10;
+
+/// How many bytes of answers to pings may wait beside a message, for a server that pings and does not read; the rest of
+/// them is left out. The websocket crate's own default is no bound.
+const CONTROL_BUFFER: usize = 1 << 20;
 
 /// Never uses or sets the provider of the process: an application may have another one, or two.
 fn tls(host: &str, roots: Option<RootCertStore>) -> Result<Tls, InvalidSetting> {

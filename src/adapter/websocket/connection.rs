@@ -54,6 +54,9 @@ pub struct Connection {
     answer: HeaderMap,
 }
 
+/// What the protocol allows in a ping or pong.
+const MAX_CONTROL: usize = 125;
+
 /// The lock is held for one poll and never across an await.
 enum State {
     Open(Box<Socket>),
@@ -126,7 +129,9 @@ impl Connection {
     /// Dropped before the first poll, or while other messages are ahead, nothing was sent. Dropped later, the message
     /// still goes out whole as long as the connection lives: what follows is in order behind it.
     pub async fn send(&self, message: Message) -> Result<(), SendError> {
-        let (size, limit) = (message.len(), self.limits.max_message_size);
+        let is_control = matches!(message, Message::Ping(_) | Message::Pong(_));
+        let limit = if is_control { MAX_CONTROL } else { self.limits.max_message_size };
+        let size = message.len();
         if size > limit {
             return Err(SendError { message: Some(message), error: Error::TooLong { size, limit } });
         }

@@ -152,11 +152,13 @@ impl Socket {
         self.writing = true;
         remember(&mut self.writer, cx);
         if unsent.is_some() {
-            ready!(self.stream.poll_ready_unpin(cx)).map_err(Error::broken)?;
-            if let Some(message) = unsent.take() {
-                self.unflushed = true;
-                self.stream.start_send_unpin(message).map_err(Error::broken)?;
-            }
+            // What is ahead goes first: until then it is certain that nothing of this message went out, and afterwards
+            // there is room for it.
+            ready!(self.stream.poll_flush_unpin(cx)).map_err(Error::broken)?;
+        }
+        if let Some(message) = unsent.take() {
+            self.unflushed = true;
+            self.stream.start_send_unpin(message).map_err(Error::broken)?;
         }
         ready!(self.stream.poll_flush_unpin(cx)).map_err(Error::broken)?;
         self.unflushed = false;
