@@ -1,0 +1,269 @@
+//! Counts what one fleet does and what it suffers, by the same rules for every fleet.
+
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use crate::schedule::now;
+
+/// The grain of the timelines.
+pub(crate) const BIN: Duration = Duration::from_millis(100);
+
+/// All counters of one fleet and its server.
+#[derive(Debug)]
+pub(crate) struct Meter {
+    start: Instant,
+    attempts: Vec<AtomicU32>,
+    connected: Vec<AtomicU32>,
+    clients: Vec<Mutex<Ledger>>,
+    online: AtomicU32,
+    sequence: AtomicU64,
+    reset: AtomicU32,
+    unavailable: AtomicU32,
+    dropped: AtomicU32,
+}
+
+/// What one client knows.
+#[derive(Debug, Default)]
+struct Ledger {
+    online_since: Option<Instant>,
+    last_frame: Option<u64>,
+    knows_of_loss: bool,
+    frames: Frames,
+}
+
+/// Numbered frames that did not arrive exactly once.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Frames {
+    /// Numbers that a client never saw, between its first frame and the end of the run.
+    pub(crate) missed: u64,
+    /// Of them, those whose client had noticed the loss of its session before the next frame came.
+    pub(crate) told: u64,
+    /// Frames whose number was not above the one before.
+    pub(crate) duplicated: u64,
+}
+
+impl Meter {
+    pub(crate) fn new(clients: u16, start: Instant, total: Duration) -> Arc<Self> {
+        let bins = bin(total) + 1;
+        let counters = || std::iter::repeat_with(AtomicU32::default).take(bins).collect();
+        Arc::new(Self {
+            start,
+            attempts: counters(),
+            connected: counters(),
+            clients: (0..clients).map(|_| Mutex::default()).collect(),
+            online: AtomicU32::new(0),
+            sequence: AtomicU64::new(0),
+            reset: AtomicU32::new(0),
+            unavailable: AtomicU32::new(0),
+            dropped: AtomicU32::new(0),
+        })
+    }
+
+    /// One client's way to count.
+    pub(crate) fn client(self: &Arc<Self>, number: u16) -> Client {
+        Client { meter: self.clone(), number: usize::from(number) }
+    }
+
+    /// The server numbered a frame.
+    pub(crate) fn numbered(&self, frame: u64) {
+        self.sequence.store(frame, Relaxed);
+    }
+
+    /// The server reset a handshake beyond its capacity.
+    pub(crate) fn reset(&self) {
+        self.reset.fetch_add(1, Relaxed);
+    }
+
+    /// The server answered a handshake with 503.
+    pub(crate) fn unavailable(&self) {
+        self.unavailable.fetch_add(1, Relaxed);
+    }
+
+    /// The server accepted and dropped.
+    pub(crate) fn dropped(&self) {
+        self.dropped.fetch_add(1, Relaxed);
+    }
+
+    /// Notes how many are connected now.
+    pub(crate) fn sample(&self) {
+        if let Some(bin) = self.connected.get(bin(self.elapsed())) {
+            bin.store(self.online(), Relaxed);
+        }
+    }
+
+    pub(crate) fn clients(&self) -> u32 {
+        u32::try_from(self.clients.len()).unwrap_or(u32::MAX)
+    }
+
+    pub(crate) fn online(&self) -> u32 {
+        self.online.load(Relaxed)
+    }
+
+    /// Attempts in each 100 ms of the run.
+    pub(crate) fn attempts(&self) -> Vec<u32> {
+        load(&self.attempts)
+    }
+
+    /// Clients connected at each 100 ms of the run.
+    pub(crate) fn connected(&self) -> Vec<u32> {
+        load(&self.connected)
+    }
+
+    /// Handshakes that the server reset, and those that it answered with 503.
+    pub(crate) fn refused(&self) -> (u32, u32) {
+        (self.reset.load(Relaxed), self.unavailable.load(Relaxed))
+    }
+
+    /// Sessions that the server accepted only to drop them.
+    pub(crate) fn accepted_and_dropped(&self) -> u32 {
+        self.dropped.load(Relaxed)
+    }
+
+    /// When the clients that are connected now came back for good, sorted.
+    pub(crate) fn back(&self) -> Vec<Duration> {
+        let mut back: Vec<_> = self
+            .clients
+            .iter()
+            .filter_map(|ledger| lock(ledger).online_since)
+            .map(|since| since.saturating_duration_since(self.start))
+            .collect();
+        back.sort_unstable();
+        back
+    }
+
+    /// The frames of all clients; what a client that is still away misses counts too.
+    pub(crate) fn frames(&self) -> Frames {
+        let sequence = self.sequence.load(Relaxed);
+        let mut sum = Frames::default();
+        for ledger in &self.clients {
+            let ledger = lock(ledger);
+            sum.missed += ledger.frames.missed;
+            sum.told += ledger.frames.told;
+            sum.duplicated += ledger.frames.duplicated;
+            if ledger.online_since.is_none() {
+                let away = ledger.last_frame.map_or(0, |last| sequence.saturating_sub(last));
+                sum.missed += away;
+                sum.told += if ledger.knows_of_loss { away } else { 0 };
+            }
+        }
+        sum
+    }
+
+    pub(crate) fn elapsed(&self) -> Duration {
+        now().saturating_duration_since(self.start)
+    }
+}
+
+/// What a client of any fleet reports.
+#[derive(Clone, Debug)]
+pub(crate) struct Client {
+    meter: Arc<Meter>,
+    number: usize,
+}
+
+impl Client {
+    /// It dials.
+    pub(crate) fn dials(&self) {
+        if let Some(bin) = self.meter.attempts.get(bin(self.meter.elapsed())) {
+            bin.fetch_add(1, Relaxed);
+        }
+    }
+
+    /// It has a connection, until what this returns is dropped.
+    pub(crate) fn connected(&self) -> Online {
+        self.ledger().online_since = Some(now());
+        self.meter.online.fetch_add(1, Relaxed);
+        Online { client: self.clone() }
+    }
+
+    fn ledger(&self) -> MutexGuard<'_, Ledger> {
+        lock(&self.meter.clients[self.number])
+    }
+}
+
+/// One session of a client.
+#[derive(Debug)]
+pub(crate) struct Online {
+    client: Client,
+}
+
+impl Online {
+    /// A frame came.
+    pub(crate) fn frame(&self, number: u64) {
+        self.client.ledger().frame(number);
+    }
+
+    /// The client's own code learnt that this session is over.
+    pub(crate) fn lost(self) {
+        self.client.ledger().knows_of_loss = true;
+    }
+}
+
+impl Drop for Online {
+    fn drop(&mut self) {
+        self.client.ledger().online_since = None;
+        self.client.meter.online.fetch_sub(1, Relaxed);
+    }
+}
+
+impl Ledger {
+    fn frame(&mut self, number: u64) {
+        if let Some(last) = self.last_frame {
+            if number <= last {
+                self.frames.duplicated += 1;
+                return;
+            }
+            let missed = number - last - 1;
+            self.frames.missed += missed;
+            self.frames.told += if self.knows_of_loss { missed } else { 0 };
+        }
+        self.last_frame = Some(number);
+        self.knows_of_loss = false;
+    }
+}
+
+fn bin(elapsed: Duration) -> usize {
+    usize::try_from(elapsed.as_millis() / BIN.as_millis()).unwrap_or(usize::MAX)
+}
+
+fn load(counters: &[AtomicU32]) -> Vec<u32> {
+    counters.iter().map(|counter| counter.load(Relaxed)).collect()
+}
+
+fn lock(ledger: &Mutex<Ledger>) -> MutexGuard<'_, Ledger> {
+    ledger.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_gap_counts_as_told_only_after_the_loss_was_noticed() {
+        let meter = Meter::new(1, now(), BIN);
+        let client = meter.client(0);
+        let online = client.connected();
+        online.frame(1);
+        online.frame(4);
+        online.lost();
+        let online = client.connected();
+        online.frame(9);
+        online.frame(9);
+        let frames = meter.frames();
+        assert_eq!((frames.missed, frames.told, frames.duplicated), (6, 4, 1));
+    }
+
+    #[test]
+    fn frames_missed_by_a_client_that_never_came_back_count() {
+        let meter = Meter::new(2, now(), BIN);
+        let (first, second) = (meter.client(0), meter.client(1));
+        for client in [&first, &second] {
+            client.connected().frame(1);
+        }
+        first.connected().lost();
+        meter.numbered(11);
+        let frames = meter.frames();
+        assert_eq!((frames.missed, frames.told), (20, 10));
+    }
+}
