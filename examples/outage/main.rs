@@ -11,10 +11,12 @@ mod plain;
 mod schedule;
 mod server;
 mod table;
+#[cfg(test)]
+mod tests;
 mod view;
 
 use std::error::Error;
-use std::io::{self, Write};
+use std::io::{self, IsTerminal, Write};
 use std::process::ExitCode;
 use std::sync::Arc;
 
@@ -38,10 +40,20 @@ pub(crate) struct Fleet {
     server: JoinSet<io::Result<()>>,
 }
 
+/// How a run ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Ended {
+    Complete,
+    Interrupted,
+}
+
 fn main() -> ExitCode {
     let args = Args::parse();
-    match run(&args) {
-        Ok(code) => code,
+    let screen = io::stdout().is_terminal() && io::stdin().is_terminal();
+    match run(&args, screen, &mut io::stdout()) {
+        Ok(Ended::Complete) => ExitCode::SUCCESS,
+        // What shells report for a program ended by an interrupt.
+        Ok(Ended::Interrupted) => ExitCode::from(130),
         Err(error) => {
             let _closed = writeln!(io::stderr(), "outage: {error}");
             ExitCode::FAILURE
@@ -49,12 +61,12 @@ fn main() -> ExitCode {
     }
 }
 
-fn run(args: &Args) -> Result<ExitCode, Box<dyn Error>> {
+fn run(args: &Args, screen: bool, out: &mut dyn Write) -> Result<Ended, Box<dyn Error>> {
     raise_file_limit(args.clients)?;
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
-    let outcome = runtime.block_on(outage(args));
+    let ended = runtime.block_on(outage(args, screen, out));
     runtime.shutdown_background();
-    outcome
+    ended
 }
 
 /// Six sockets a client live in this process, more than many systems allow at first.
@@ -72,36 +84,33 @@ fn raise_file_limit(clients: u16) -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-async fn outage(args: &Args) -> Result<ExitCode, Box<dyn Error>> {
+async fn outage(args: &Args, screen: bool, out: &mut dyn Write) -> Result<Ended, Box<dyn Error>> {
     let schedule = Schedule::new(args.clients, args.fast);
     let seed = args.seed.unwrap_or_else(rand::random);
-    writeln!(
-        io::stdout(),
-        "{} clients a fleet, {} handshakes a second, {:.0} s, --seed {seed}",
-        args.clients,
-        server::HANDSHAKES_PER_SECOND,
-        schedule.total().as_secs_f64()
-    )?;
+    let rate = server::HANDSHAKES_PER_SECOND;
+    let length = schedule.total().as_secs_f64();
+    writeln!(out, "{} clients a fleet, {rate} handshakes a second, {length:.0} s, --seed {seed}", args.clients)?;
     let (phase, phases) = watch::channel(Phase::Start);
     let mut fleets = start(args.clients, seed, &schedule, &phases).await?;
-    let mut view = View::open()?;
-    let ended = conduct(&schedule, &phase, &mut fleets, &mut view).await;
+    let mut view = if screen { View::screen()? } else { View::lines() };
+    let ended = conduct(&schedule, &phase, &mut fleets, &mut view, out).await;
     drop(view);
-    if !ended? {
-        writeln!(io::stderr(), "outage: interrupted")?;
-        return Ok(ExitCode::from(130));
+    if ended? == Ended::Interrupted {
+        writeln!(out, "Interrupted.")?;
+        return Ok(Ended::Interrupted);
     }
     let table = Table {
         rows: fleets.iter().map(|fleet| Row::new(fleet.name, &fleet.meter)).collect(),
         healthy: schedule.begin(Phase::Recovery),
         killed: schedule.begin(Phase::Killed),
     };
-    writeln!(io::stdout(), "\n{table}")?;
+    writeln!(out, "\n{table}")?;
     if let (Some(path), [ours, plain, ..]) = (&args.svg, fleets.as_slice()) {
-        picture::write(path, &schedule, &ours.meter, &plain.meter)?;
-        writeln!(io::stdout(), "Picture: {}", path.display())?;
+        picture::write(path, &schedule, &ours.meter, &plain.meter)
+            .map_err(|error| format!("--svg {}: {error}", path.display()))?;
+        writeln!(out, "Picture: {}", path.display())?;
     }
-    Ok(ExitCode::SUCCESS)
+    Ok(Ended::Complete)
 }
 
 /// Starts the fleets, each against a server of its own.
@@ -125,24 +134,25 @@ async fn start(
     Ok(fleets)
 }
 
-/// Moves the servers through their phases; false if somebody interrupted it.
+/// Moves the servers through their phases.
 async fn conduct(
     schedule: &Schedule,
     phase: &watch::Sender<Phase>,
     fleets: &mut [Fleet],
     view: &mut View,
-) -> Result<bool, Box<dyn Error>> {
+    out: &mut dyn Write,
+) -> Result<Ended, Box<dyn Error>> {
     let mut interrupted = Box::pin(signalled());
     let mut ticks = interval(BIN);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
         tokio::select! {
             _ = ticks.tick() => {}
-            signal = &mut interrupted => return signal.map(|()| false).map_err(Into::into),
+            signal = &mut interrupted => return signal.map(|()| Ended::Interrupted).map_err(Into::into),
         }
-        let Some(elapsed) = fleets.first().map(|fleet| fleet.meter.elapsed()) else { return Ok(true) };
+        let Some(elapsed) = fleets.first().map(|fleet| fleet.meter.elapsed()) else { return Ok(Ended::Complete) };
         if elapsed >= schedule.total() {
-            return Ok(true);
+            return Ok(Ended::Complete);
         }
         let (current, _) = schedule.at(elapsed);
         phase.send_if_modified(|phase| std::mem::replace(phase, current) != current);
@@ -150,9 +160,9 @@ async fn conduct(
             fleet.meter.sample();
             fleet.check()?;
         }
-        view.show(schedule, elapsed, fleets)?;
+        view.show(schedule, elapsed, fleets, out)?;
         if view.interrupted()? {
-            return Ok(false);
+            return Ok(Ended::Interrupted);
         }
     }
 }

@@ -18,8 +18,7 @@ pub(crate) struct Meter {
     clients: Vec<Mutex<Ledger>>,
     online: AtomicU32,
     sequence: AtomicU64,
-    reset: AtomicU32,
-    unavailable: AtomicU32,
+    refused: AtomicU32,
     dropped: AtomicU32,
 }
 
@@ -54,8 +53,7 @@ impl Meter {
             clients: (0..clients).map(|_| Mutex::default()).collect(),
             online: AtomicU32::new(0),
             sequence: AtomicU64::new(0),
-            reset: AtomicU32::new(0),
-            unavailable: AtomicU32::new(0),
+            refused: AtomicU32::new(0),
             dropped: AtomicU32::new(0),
         })
     }
@@ -70,14 +68,9 @@ impl Meter {
         self.sequence.store(frame, Relaxed);
     }
 
-    /// The server reset a handshake beyond its capacity.
-    pub(crate) fn reset(&self) {
-        self.reset.fetch_add(1, Relaxed);
-    }
-
-    /// The server answered a handshake with 503.
-    pub(crate) fn unavailable(&self) {
-        self.unavailable.fetch_add(1, Relaxed);
+    /// The server refused a handshake: a reset, or a 503.
+    pub(crate) fn refused(&self) {
+        self.refused.fetch_add(1, Relaxed);
     }
 
     /// The server accepted and dropped.
@@ -110,9 +103,9 @@ impl Meter {
         load(&self.connected)
     }
 
-    /// Handshakes that the server reset, and those that it answered with 503.
-    pub(crate) fn refused(&self) -> (u32, u32) {
-        (self.reset.load(Relaxed), self.unavailable.load(Relaxed))
+    /// Handshakes that the server reset or answered with 503.
+    pub(crate) fn refusals(&self) -> u32 {
+        self.refused.load(Relaxed)
     }
 
     /// Sessions that the server accepted only to drop them.

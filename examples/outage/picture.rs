@@ -54,7 +54,7 @@ fn panel(area: &Area<'_>, schedule: &Schedule, title: &str, meter: &Meter, highe
         .y_label_formatter(&|percent| if *percent > 100.0 { String::new() } else { format!("{percent:.0}") })
         .draw()?;
     let bars = steps(&meter.attempts(), 1.0);
-    chart.draw_series(AreaSeries::new(bars, 0.0, ATTEMPTS.mix(0.85)).border_style(ATTEMPTS))?;
+    chart.draw_series(AreaSeries::new(bars, 0.0, ATTEMPTS))?;
     let line = steps(&meter.connected(), 100.0 / f64::from(meter.clients()));
     chart.draw_secondary_series(LineSeries::new(line, CONNECTED.stroke_width(2)))?;
     Ok(())

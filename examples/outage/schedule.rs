@@ -27,7 +27,7 @@ impl Phase {
             Self::Steady => "steady",
             Self::Killed => "killed",
             Self::Unavailable => "503",
-            Self::Flapping => "accept and drop",
+            Self::Flapping => "flapping",
             Self::Recovery => "healthy again",
         }
     }

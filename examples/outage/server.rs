@@ -79,7 +79,7 @@ pub(crate) async fn serve(
                 if bucket.take(now()) {
                     sessions.spawn(answer(stream, current, frames.subscribe(), meter.clone()));
                 } else {
-                    meter.reset();
+                    meter.refused();
                     stream.set_zero_linger()?;
                 }
             }
@@ -110,7 +110,7 @@ async fn number_frames(frames: broadcast::Sender<u64>, meter: Arc<Meter>) {
 
 async fn answer(mut stream: TcpStream, phase: Phase, frames: broadcast::Receiver<u64>, meter: Arc<Meter>) {
     let ended = if phase == Phase::Unavailable {
-        meter.unavailable();
+        meter.refused();
         timeout(HANDSHAKE_LIMIT, refuse(&mut stream)).await.is_ok()
     } else {
         admit(&mut stream, phase, frames, &meter).await.is_ok()

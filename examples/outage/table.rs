@@ -7,6 +7,14 @@ use crate::meter::{Frames, Meter};
 
 /// The shares of a fleet whose return is timed, in percent.
 const SHARES: [usize; 3] = [50, 90, 100];
+const COLUMNS: usize = 11;
+const HEADER: [[&str; COLUMNS]; 2] = [
+    ["", "", "peak per", "", "", "50 %", "90 %", "100 %", "frames", "of them", "dupli-"],
+    ["", "attempts", "100 ms", "refused", "dropped", "back", "back", "back", "missed", "told", "cated"],
+];
+const NOTES: &str = "\
+Refused: handshakes that the server reset (beyond 50 a second) or answered with 503. Dropped: accepted, only
+to be dropped. Missed: numbered frames that a client never saw. Told: it knew of the loss before its next frame.";
 
 /// One fleet's line.
 #[derive(Debug)]
@@ -14,7 +22,7 @@ pub(crate) struct Row {
     name: &'static str,
     attempts: u32,
     peak: u32,
-    refused: (u32, u32),
+    refused: u32,
     dropped: u32,
     back: [Option<Duration>; SHARES.len()],
     away: u32,
@@ -31,16 +39,12 @@ impl Row {
             name,
             attempts: attempts.iter().sum(),
             peak: attempts.iter().copied().max().unwrap_or(0),
-            refused: meter.refused(),
+            refused: meter.refusals(),
             dropped: meter.accepted_and_dropped(),
             back: SHARES.map(|share| back.get((clients * share).div_ceil(100) - 1).copied()),
             away: meter.clients() - meter.online(),
             frames: meter.frames(),
         }
-    }
-
-    fn refusals(&self) -> u32 {
-        self.refused.0 + self.refused.1
     }
 }
 
@@ -57,55 +61,19 @@ pub(crate) struct Table {
 
 impl Display for Table {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let header = [
-            [
-                "",
-                "",
-                "peak per",
-                "refused",
-                "refused",
-                "accepted,",
-                "50 %",
-                "90 %",
-                "100 %",
-                "frames",
-                "of them",
-                "dupli-",
-            ],
-            [
-                "", "attempts", "100 ms", "(reset)", "(503)", "dropped", "back", "back", "back", "missed", "told",
-                "cated",
-            ],
-        ];
-        for line in header {
-            self.line(f, line.map(str::to_owned))?;
+        let lines: Vec<_> = HEADER.map(|line| line.map(str::to_owned)).into_iter().chain(self.cells()).collect();
+        let widths: [usize; COLUMNS] =
+            std::array::from_fn(|column| lines.iter().map(|cells| cells[column].len()).max().unwrap_or(0));
+        for cells in &lines {
+            write!(f, "{:<width$}", cells[0], width = widths[0])?;
+            for (cell, width) in cells.iter().zip(widths).skip(1) {
+                write!(f, "  {cell:>width$}")?;
+            }
+            writeln!(f)?;
         }
-        for row in &self.rows {
-            let [half, most, all] = row.back.map(|back| self.since_healthy(back));
-            self.line(
-                f,
-                [
-                    row.name.to_owned(),
-                    row.attempts.to_string(),
-                    row.peak.to_string(),
-                    row.refused.0.to_string(),
-                    row.refused.1.to_string(),
-                    row.dropped.to_string(),
-                    half,
-                    most,
-                    all,
-                    row.frames.missed.to_string(),
-                    row.frames.told.to_string(),
-                    row.frames.duplicated.to_string(),
-                ],
-            )?;
-        }
-        writeln!(
-            f,
-            "\nBack: seconds since the server was healthy for good, {:.1} s after the kill. Attempts, peak and refusals: \
-             the whole run.\nFrames: numbers that a client never saw; told: it knew of the loss before its next frame.",
-            self.healthy.saturating_sub(self.killed).as_secs_f64()
-        )?;
+        writeln!(f, "\n{NOTES}")?;
+        let since_kill = self.healthy.saturating_sub(self.killed).as_secs_f64();
+        writeln!(f, "Back: seconds since the server is healthy for good; add {since_kill:.1} to count from the kill.")?;
         for row in self.rows.iter().filter(|row| row.away > 0) {
             writeln!(f, "{}: {} clients are still not back.", row.name, row.away)?;
         }
@@ -114,13 +82,23 @@ impl Display for Table {
 }
 
 impl Table {
-    fn line(&self, f: &mut fmt::Formatter<'_>, cells: [String; 12]) -> fmt::Result {
-        let name = self.rows.iter().map(|row| row.name.len()).max().unwrap_or(0);
-        write!(f, "{:<name$}", cells[0])?;
-        for cell in &cells[1..] {
-            write!(f, " {cell:>9}")?;
-        }
-        writeln!(f)
+    fn cells(&self) -> impl Iterator<Item = [String; COLUMNS]> {
+        self.rows.iter().map(|row| {
+            let [half, most, all] = row.back.map(|back| self.since_healthy(back));
+            [
+                row.name.to_owned(),
+                row.attempts.to_string(),
+                row.peak.to_string(),
+                row.refused.to_string(),
+                row.dropped.to_string(),
+                half,
+                most,
+                all,
+                row.frames.missed.to_string(),
+                row.frames.told.to_string(),
+                row.frames.duplicated.to_string(),
+            ]
+        })
     }
 
     fn since_healthy(&self, back: Option<Duration>) -> String {
@@ -136,7 +114,7 @@ impl Table {
             f,
             "\nOurs against the plain loop: peak {}, refused handshakes {}; last client back ",
             ratio(plain.peak, ours.peak),
-            ratio(plain.refusals(), ours.refusals())
+            ratio(plain.refused, ours.refused)
         )?;
         match (ours.back[2], plain.back[2]) {
             (Some(ours), Some(plain)) if ours <= plain => {

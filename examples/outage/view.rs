@@ -1,6 +1,6 @@
 //! The run as it happens: a moving view in a terminal, one line a second elsewhere.
 
-use std::io::{self, IsTerminal, Write};
+use std::io::{self, Write};
 use std::time::Duration;
 
 use ratatui::crossterm::event::{self, Event, KeyCode, KeyEventKind, KeyModifiers};
@@ -21,17 +21,24 @@ pub(crate) enum View {
 }
 
 impl View {
-    /// Takes the terminal if the output is one.
-    pub(crate) fn open() -> io::Result<Self> {
-        if io::stdout().is_terminal() && io::stdin().is_terminal() {
-            Ok(Self::Screen(ratatui::try_init()?))
-        } else {
-            Ok(Self::Lines { shown: None })
-        }
+    /// Takes the whole terminal.
+    pub(crate) fn screen() -> io::Result<Self> {
+        Ok(Self::Screen(ratatui::try_init()?))
+    }
+
+    /// Writes lines.
+    pub(crate) fn lines() -> Self {
+        Self::Lines { shown: None }
     }
 
     /// Shows where the run is.
-    pub(crate) fn show(&mut self, schedule: &Schedule, elapsed: Duration, fleets: &[Fleet]) -> io::Result<()> {
+    pub(crate) fn show(
+        &mut self,
+        schedule: &Schedule,
+        elapsed: Duration,
+        fleets: &[Fleet],
+        out: &mut dyn Write,
+    ) -> io::Result<()> {
         match self {
             Self::Screen(terminal) => terminal.draw(|frame| draw(frame, schedule, elapsed, fleets)).map(drop),
             Self::Lines { shown } => {
@@ -41,7 +48,8 @@ impl View {
                     return Ok(());
                 }
                 *shown = now;
-                writeln!(io::stdout().lock(), "{}", line(phase, left, elapsed, fleets))
+                writeln!(out, "{}", line(phase, left, elapsed, fleets))?;
+                out.flush()
             }
         }
     }
@@ -116,13 +124,12 @@ fn draw_fleet(frame: &mut Frame<'_>, fleet: &Fleet, area: Rect, elapsed: Duratio
     let [text, bars] = Layout::vertical([Constraint::Length(2), Constraint::Min(0)]).areas(inner);
     let attempts = fleet.meter.attempts();
     let online = fleet.meter.online();
-    let (reset, unavailable) = fleet.meter.refused();
     let facts = vec![
         Line::from(vec![
             format!("connected {online:>4}").fg(Color::Green),
             format!("   waiting {:>4}", fleet.meter.clients().saturating_sub(online)).fg(Color::Yellow),
             format!("   attempts {:>5}", attempts.iter().sum::<u32>()).into(),
-            format!("   refused {:>5}", reset + unavailable).fg(Color::Red),
+            format!("   refused {:>5}", fleet.meter.refusals()).fg(Color::Red),
         ]),
         Line::from((fleet.gate)()),
     ];
