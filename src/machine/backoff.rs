@@ -86,7 +86,7 @@ impl Backoff {
         let (low, high) = match self.jitter {
             Jitter::Band(p) => (scale(self.cap, (1.0 - p) / (1.0 + p)), self.cap),
             Jitter::Decorrelated => {
-                let prev = if grown == 1 { previous.min(self.cap / 3) } else { previous }.max(self.base);
+                let prev = previous.max(self.base);
                 (prev.min(self.base.max(self.cap / 3)), prev.saturating_mul(3).min(self.cap))
             }
             Jitter::Equal => (self.ceiling(grown) / 2, self.ceiling(grown)),
@@ -177,7 +177,7 @@ impl Growth {
     }
 
     fn delay<R: Rng + ?Sized>(&self, base: Duration, step: &Step, cap: Duration, rng: &mut R) -> Duration {
-        if matches!(self.jitter, Jitter::Band(_)) && step.failures <= 1 {
+        if matches!(self.jitter, Jitter::Band(_)) && step.refusals <= 1 {
             return uniform(Duration::ZERO, cap, rng);
         }
         let previous = if self.jitter == Jitter::Decorrelated { step.previous.max(self.from) } else { step.previous };
@@ -210,21 +210,6 @@ impl Step {
         self.refusals = self.refusals.saturating_add(refusals);
         if refusals > 0 && self.refused_since.is_none() {
             self.refused_since = Some(now);
-        }
-    }
-
-    /// The further of two, field by field.
-    pub(super) fn further(&self, other: &Self) -> Self {
-        Self {
-            failures: self.failures.max(other.failures),
-            previous: self.previous.max(other.previous),
-            refusals: self.refusals.max(other.refusals),
-            refused_since: match (self.refused_since, other.refused_since) {
-                (Some(a), Some(b)) => Some(a.min(b)),
-                (a, b) => a.or(b),
-            },
-            throttled: self.throttled.max(other.throttled),
-            ..*self
         }
     }
 

@@ -53,6 +53,12 @@ impl Failure {
         Classified { failure: self, source: source.into() }
     }
 
+    /// The server's wait, where it named one.
+    #[must_use]
+    pub const fn retry_after(self) -> Option<Duration> {
+        if let Self::Throttled { retry_after } = self { retry_after } else { None }
+    }
+
     /// Whether a breaker counts it as a sign that the dependency is ill.
     #[must_use]
     pub const fn is_charged(self) -> bool {

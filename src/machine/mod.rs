@@ -30,6 +30,7 @@
 //! This module is public for simulators and foreign event loops, and free to change before the rest of the crate.
 
 mod backoff;
+mod event;
 mod failure;
 mod gate;
 mod lifecycle;
@@ -37,8 +38,9 @@ mod policy;
 mod time;
 
 pub use backoff::{Backoff, Growth, Jitter, Step};
+pub use event::{Action, Event, State, StopReason, Transition, WaitCause};
 pub use failure::{Classified, Failure};
-pub use gate::{Admission, Gate, GateStatus, Member, Mode, Permit, Settled, Wait};
-pub use lifecycle::{Action, Event, Lifecycle, State, StopReason, Transition, WaitCause};
+pub use gate::{Admission, Gate, GateStatus, Member, Mode, Permit, Settled, Tenure, Wait};
+pub use lifecycle::Lifecycle;
 pub use policy::{HintLimit, InvalidPolicy, Policy};
 pub use time::add;

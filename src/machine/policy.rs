@@ -5,7 +5,9 @@ use std::fmt;
 use std::num::NonZeroU32;
 use std::time::Duration;
 
-use super::backoff::{Backoff, Growth, Jitter};
+use rand::Rng;
+
+use super::backoff::{Backoff, Growth, Jitter, uniform};
 
 /// What to do with a server's wait beyond [`Policy::hint_limit`]. Decided on the raw value, before jitter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -270,6 +272,24 @@ impl Policy {
         self
     }
 
+    /// What is obeyed of a server's wait: nothing of one that is shorter than `base` (so zero and the past are ignored),
+    /// and no more than the limit.
+    pub(super) fn obeyed(&self, hint: Duration) -> Option<Duration> {
+        let limited = if self.over_limit == HintLimit::Obey { hint } else { hint.min(self.hint_limit) };
+        (hint >= self.quick.base).then_some(limited)
+    }
+
+    /// What is added to a server's wait, so that those who obey do not come back together: up to a fifth of it, at most
+    /// 2 s, never zero.
+    pub(super) fn polite_jitter<R: Rng + ?Sized>(&self, hint: Duration, rng: &mut R) -> Duration {
+        uniform(Duration::ZERO, (hint / 5).min(MOST_POLITE), rng)
+    }
+
+    /// Whether a server's wait ends it all.
+    pub(super) fn gives_up_on(&self, hint: Option<Duration>) -> bool {
+        self.over_limit == HintLimit::GiveUp && hint.is_some_and(|hint| hint > self.hint_limit)
+    }
+
     /// Checks every number.
     ///
     /// # Errors
@@ -298,6 +318,9 @@ impl Policy {
         Ok(())
     }
 }
+
+/// More than this on top of a server's wait would be disobedience of another kind.
+const MOST_POLITE: Duration = Duration::from_secs(2);
 
 fn check_curve(name: &'static str, curve: &Backoff) -> Result<(), InvalidPolicy> {
     let field = |part: &str| format!("{name}.{part}");

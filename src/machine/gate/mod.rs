@@ -1,11 +1,42 @@
 //! What all who dial one endpoint share: breaker and pacer of dials in one window.
+//!
+//! A gate is one window (how many at once, how far apart, not before when) over one queue of waiters, in one of three
+//! modes:
+//!
+//! - **closed**: healthy; nobody waits.
+//! - **narrow** (the breaker): one attempt at a time, at least `base` apart, and not before the open time or a hint is
+//!   over. The one attempt is the reconnect of a waiting connection that was drawn, not an extra one. New gates are
+//!   narrow, and so are those that lost a stable session or saw a dial fail.
+//! - **paced**: after the first success, one after the other, faster with every success.
+//!
+//! The gate hands out a [`Permit`] for each attempt and hears its outcome, and whether the session that followed lived.
+//! What happened before the gate last became narrow is of an older epoch: it decides nothing any more.
+//!
+//! One connection alone cannot shut the others out: the open time counts only once two different connections have
+//! failed since the last proof of health, or the gate has one member. Until then a failure narrows the window and
+//! delays its own connection.
 
+mod pace;
+mod queue;
+mod refused;
+mod status;
+mod verdict;
+mod window;
+
+use std::num::NonZeroUsize;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use rand::Rng;
 
+pub use status::{GateStatus, Mode};
+
+use self::pace::Pace;
+use self::queue::Queue;
+use self::refused::Refused;
+use self::window::{Flight, Window};
 use super::policy::Policy;
+use super::time::add;
 use super::{Failure, Step, WaitCause};
 
 /// One supervised connection as a gate knows it.
@@ -22,8 +53,28 @@ pub struct Member {
 #[derive(Debug)]
 #[must_use = "a permit that is neither settled nor abandoned holds its slot until the lease ends"]
 pub struct Permit {
-    pub(super) member: Member,
-    pub(super) id: u64,
+    member: Member,
+    id: u64,
+}
+
+/// A live session, as the gate has to hear of it when it ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Tenure {
+    /// The epoch that [`Settled`] gave.
+    pub epoch: u64,
+    /// When it began.
+    pub since: Instant,
+    /// Whether it has lived `stable_after`.
+    pub stable: bool,
+}
+
+impl Tenure {
+    /// A session that begins.
+    #[must_use]
+    pub const fn new(epoch: u64, since: Instant) -> Self {
+        Self { epoch, since, stable: false }
+    }
 }
 
 /// The answer to [`Gate::admit`].
@@ -48,6 +99,14 @@ pub struct Wait {
     pub cause: WaitCause,
 }
 
+impl Wait {
+    /// A wait of a connection's own, which nobody else can shorten.
+    #[must_use]
+    pub const fn own(until: Instant, cause: WaitCause) -> Self {
+        Self { until, earliest: until, cause }
+    }
+}
+
 /// What an outcome led to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
@@ -58,84 +117,128 @@ pub struct Settled {
     pub wait: Option<Wait>,
 }
 
-/// Which rule is in force.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub enum Mode {
-    /// Healthy: nobody waits.
+#[derive(Debug)]
+enum Phase {
     Closed,
-    /// Narrow, open time or a hint running: nobody may dial.
-    Open,
-    /// Narrow, one attempt may be under way.
-    HalfOpen,
-    /// After an outage: one after the other.
-    Paced,
-}
-
-/// A gate as an operator sees it.
-#[derive(Clone, Copy, Debug, PartialEq)]
-#[non_exhaustive]
-pub struct GateStatus {
-    /// Which rule is in force.
-    pub mode: Mode,
-    /// Until when nobody may dial, where that is so.
-    pub until: Option<Instant>,
-    /// Why nobody may dial until then.
-    pub cause: Option<WaitCause>,
-    /// Connections that wait for their turn.
-    pub waiting: usize,
-    /// Attempts under way.
-    pub in_flight: usize,
-    /// Dials started per second at most, while paced.
-    pub pace: Option<f64>,
-    /// Changes of state so far.
-    pub epoch: u64,
-    /// Charged failures of this outage.
-    pub trips: u32,
-    /// Outcomes that came too late to decide anything.
-    pub ignored: u64,
-    /// Connections attached.
-    pub members: usize,
+    Narrow,
+    Paced(Pace),
 }
 
 /// The shared state, pure; `steadfast::Gate` is the one to share between tasks.
 #[derive(Debug)]
 pub struct Gate {
     policy: Arc<Policy>,
+    phase: Phase,
+    window: Window,
+    queue: Queue,
+    refused: Refused,
+    wakes: Vec<u64>,
+    max_in_flight: Option<NonZeroUsize>,
+    /// Changes of state so far; what carries a number below `narrowed` is older than the last narrowing.
+    epoch: u64,
+    narrowed: u64,
+    /// A session that began after the last narrowing has lived `stable_after`.
+    proven: bool,
+    /// How far the gate itself is along the curves.
+    step: Step,
+    /// The start of the last dial that counted towards the growing curve.
+    counted: Option<Instant>,
+    /// Up to two different connections that failed since the last proof of health.
+    blamed: [Option<u64>; 2],
+    /// Charged failures in a row, and openings since the last proof of health.
+    row: u32,
+    trips: u32,
+    /// The rate up to which a pace may double: that of the last cut.
+    threshold: f64,
+    members: usize,
+    next_member: u64,
+    next_permit: u64,
+    ignored: u64,
 }
 
 impl Gate {
     /// A gate with the curves of `policy`: narrow, without open time.
     #[must_use]
-    pub fn new(policy: Arc<Policy>, now: Instant) -> Self {
-        let _ = now;
-        Self { policy }
+    pub fn new(policy: Arc<Policy>) -> Self {
+        Self {
+            policy,
+            phase: Phase::Narrow,
+            window: Window::default(),
+            queue: Queue::default(),
+            refused: Refused::default(),
+            wakes: Vec::new(),
+            max_in_flight: None,
+            epoch: 1,
+            narrowed: 1,
+            proven: false,
+            step: Step::default(),
+            counted: None,
+            blamed: [None; 2],
+            row: 0,
+            trips: 0,
+            threshold: f64::INFINITY,
+            members: 0,
+            next_member: 1,
+            next_permit: 1,
+            ignored: 0,
+        }
     }
 
     /// At most `limit` attempts under way at once, in every mode.
-    pub fn set_max_in_flight(&mut self, limit: std::num::NonZeroUsize) {
-        let _ = limit;
+    pub fn set_max_in_flight(&mut self, limit: NonZeroUsize) {
+        self.max_in_flight = Some(limit);
     }
 
     /// Attaches a connection that presents `credential`.
     pub fn join(&mut self, credential: u64) -> Member {
-        let _ = (credential, &self.policy);
-        todo!()
+        let id = self.next_member;
+        self.next_member += 1;
+        self.members += 1;
+        Member { id, credential }
     }
 
     /// Detaches a connection; its place goes.
     pub fn part(&mut self, now: Instant, member: Member) {
-        let _ = (now, member);
-        todo!()
+        self.members = self.members.saturating_sub(1);
+        self.leave(now, member);
     }
 
-    /// May `member` dial now, for at most `lease`?
+    /// May `member` dial now, for at most `lease`? A member that has to wait keeps one place until it goes or leaves.
     pub fn admit<R: Rng + ?Sized>(&mut self, now: Instant, member: Member, lease: Duration, rng: &mut R) -> Admission {
-        let _ = (now, member, lease, rng);
-        todo!()
+        self.tick(now, rng);
+        let base = self.policy.quick.base;
+        if let Some(until) = self.refused.ask(now, member, lease, base) {
+            self.queue.remove(member, now);
+            self.wake_head(now);
+            return Admission::Wait(Wait { until, earliest: until, cause: WaitCause::Refused });
+        }
+        let opening = self.opening(now);
+        if let Some((opening, _)) = opening {
+            self.queue.skip_absent(opening, base, member, now);
+        }
+        let rank = match self.queue.rank(member) {
+            Some(rank) => rank,
+            None if matches!(self.phase, Phase::Closed) && opening.is_some() && self.queue.is_empty() => 0,
+            None => self.queue.join(member, now),
+        };
+        let admission = match opening {
+            Some((opening, _)) if rank == 0 && opening <= now => {
+                self.queue.remove(member, now);
+                Admission::Go(self.start(now, member, lease, rng))
+            }
+            opening => {
+                let wait = self.wait(now, rank, opening);
+                self.queue.told(member, wait.until);
+                Admission::Wait(wait)
+            }
+        };
+        self.wake_head(now);
+        admission
     }
 
     /// The outcome of the attempt made under `permit`; `step` is how far the connection is along its own curve.
+    ///
+    /// The delay after a failure is drawn once, for the connection and for the gate alike: waits never add.
     pub fn settle<R: Rng + ?Sized>(
         &mut self,
         now: Instant,
@@ -144,37 +247,180 @@ impl Gate {
         step: &mut Step,
         rng: &mut R,
     ) -> Settled {
-        let _ = (now, permit, outcome, step, rng);
-        todo!()
+        self.tick(now, rng);
+        let member = permit.member;
+        let flight = self.window.take(permit.id, now);
+        let current = flight.is_some_and(|flight| self.is_current(flight.epoch));
+        if !current {
+            self.ignored += 1;
+        }
+        let started = flight.map_or(now, |flight| flight.started);
+        let wait = match outcome {
+            Ok(()) => {
+                self.refused.accepted(member.credential, &mut self.wakes);
+                if current {
+                    self.succeeded(now, started, rng);
+                }
+                None
+            }
+            Err(failure) => {
+                if failure != Failure::Unauthorized {
+                    self.refused.release(member, &mut self.wakes);
+                }
+                let origin = verdict::Origin { member, started, current, dial: true };
+                Some(self.failed(now, origin, failure, step, rng))
+            }
+        };
+        self.wake_head(now);
+        // An attempt of an older epoch gives a session of an older epoch.
+        let epoch = if current { self.epoch } else { flight.map_or(0, |flight| flight.epoch) };
+        Settled { epoch, wait }
+    }
+
+    /// A session is over. `None` after a stable one: its first attempt is drawn from the recovery spread, and nothing
+    /// is charged. Otherwise it was one more failed attempt, even if it ended as planned.
+    pub fn lost<R: Rng + ?Sized>(
+        &mut self,
+        now: Instant,
+        member: Member,
+        tenure: Tenure,
+        failure: Failure,
+        step: &mut Step,
+        rng: &mut R,
+    ) -> Option<Wait> {
+        self.tick(now, rng);
+        let current = self.is_current(tenure.epoch);
+        let wait = if tenure.stable {
+            // Two hundred sessions lost to a silent server must not become two hundred hanging dials.
+            if matches!(self.phase, Phase::Closed) || current {
+                self.narrow();
+            }
+            None
+        } else {
+            let failure = match failure {
+                Failure::Planned | Failure::Unreachable => Failure::Transient,
+                other => other,
+            };
+            let current = current && !self.proven;
+            let origin = verdict::Origin { member, started: tenure.since, current, dial: false };
+            Some(self.failed(now, origin, failure, step, rng))
+        };
+        self.wake_head(now);
+        wait
+    }
+
+    /// A session has lived `stable_after`: everything is forgiven.
+    pub fn stable(&mut self, now: Instant, tenure: Tenure) {
+        self.close_if_quiet(now);
+        if !self.is_current(tenure.epoch) {
+            return;
+        }
+        self.proven = true;
+        self.step = Step::default();
+        (self.counted, self.blamed, self.row, self.trips) = (None, [None; 2], 0, 0);
     }
 
     /// The attempt was cancelled: the slot is free and nothing is charged.
     pub fn abandon(&mut self, now: Instant, permit: Permit) {
-        let _ = (now, permit);
-        todo!()
+        self.window.take(permit.id, now);
+        self.refused.release(permit.member, &mut self.wakes);
+        self.wake_head(now);
     }
 
     /// Gives up the place in the queue.
     pub fn leave(&mut self, now: Instant, member: Member) {
-        let _ = (now, member);
-        todo!()
+        self.queue.remove(member, now);
+        self.refused.release(member, &mut self.wakes);
+        self.wake_head(now);
     }
 
-    /// A human or a network change says that it is worth asking now: ends the open time, not a hint.
+    /// A human or a network change says that it is worth asking now: ends the open time and the slow curve of the
+    /// member's credential; not a hint, not the window, not the distance between two attempts.
     pub fn hasten(&mut self, now: Instant, member: Member) {
-        let _ = (now, member);
-        todo!()
+        self.window.end_open_time();
+        self.refused.hasten(now, member.credential);
+        self.wake_head(now);
     }
 
-    /// Who is to ask again: drained after every call, under the same lock.
+    /// Which members are to ask again: drained after every call, under the same lock.
     pub fn wakes(&mut self) -> impl Iterator<Item = u64> + '_ {
-        std::iter::empty()
+        self.wakes.drain(..)
     }
 
-    /// What an operator sees.
-    #[must_use]
-    pub fn status(&self, now: Instant) -> GateStatus {
-        let _ = now;
-        todo!()
+    /// What time alone changes: leases end, and a pace without a queue.
+    fn tick<R: Rng + ?Sized>(&mut self, now: Instant, rng: &mut R) {
+        while let Some(flight) = self.window.overdue(now).and_then(|permit| self.window.take(permit, now)) {
+            let current = self.is_current(flight.epoch);
+            self.refused.release(flight.member, &mut self.wakes);
+            let origin = verdict::Origin { member: flight.member, started: flight.started, current, dial: true };
+            self.failed(now, origin, Failure::Timeout, &mut Step::default(), rng);
+        }
+        self.close_if_quiet(now);
+    }
+
+    /// A pace ends when nobody has waited or dialled for `stable_after`.
+    fn close_if_quiet(&mut self, now: Instant) {
+        if matches!(self.phase, Phase::Paced(_)) && self.queue.is_empty() && self.window.in_flight() == 0 {
+            let quiet_since = self.window.last_start().unwrap_or(now);
+            if now >= add(quiet_since, self.policy.stable_after) {
+                self.epoch += 1;
+                self.phase = Phase::Closed;
+            }
+        }
+    }
+
+    fn start<R: Rng + ?Sized>(&mut self, now: Instant, member: Member, lease: Duration, rng: &mut R) -> Permit {
+        let id = self.next_permit;
+        self.next_permit += 1;
+        if let Phase::Paced(pace) = &mut self.phase {
+            pace.started(now, rng);
+        }
+        let lease_ends = add(now, lease.saturating_add(self.policy.quick.base));
+        self.window.start(Flight { permit: id, member, started: now, lease_ends, epoch: self.epoch });
+        Permit { member, id }
+    }
+
+    /// Since or from when the next dial can start; `None` while every slot is taken.
+    fn opening(&self, now: Instant) -> Option<(Instant, WaitCause)> {
+        let in_flight = self.window.in_flight();
+        if self.max_in_flight.is_some_and(|limit| in_flight >= limit.get()) {
+            return None;
+        }
+        let (at, cause) = match &self.phase {
+            Phase::Closed => (None, WaitCause::Paced),
+            Phase::Narrow if in_flight > 0 => return None,
+            Phase::Narrow => (self.window.after_gap(self.policy.quick.base), WaitCause::BreakerOpen),
+            Phase::Paced(pace) if !pace.has_room(in_flight) => return None,
+            Phase::Paced(pace) => (Some(pace.next_start()), WaitCause::Paced),
+        };
+        let at = at.max(self.window.freed_at()).unwrap_or(now);
+        match self.window.shut() {
+            Some((until, cause)) if until >= at => Some((until, cause)),
+            _ => Some((at, cause)),
+        }
+    }
+
+    /// How long the waiter of that rank waits: the first for the opening itself, the others a turn longer each, so
+    /// that whoever does not come is passed over.
+    fn wait(&self, now: Instant, rank: usize, opening: Option<(Instant, WaitCause)>) -> Wait {
+        let base = self.policy.quick.base;
+        let busy = if matches!(self.phase, Phase::Narrow) { WaitCause::BreakerOpen } else { WaitCause::Paced };
+        let (from, cause) = opening.unwrap_or_else(|| (self.window.first_lease_end().unwrap_or(now), busy));
+        let turns = if rank == 0 { 0 } else { u32::try_from(rank + 1).unwrap_or(u32::MAX) };
+        // A waiter that is asked for its rank later than its turn waits one turn more, never zero.
+        let until = add(from, base.saturating_mul(turns)).max(if from > now { from } else { add(now, base) });
+        let earliest = opening.map_or(now, |(opening, _)| opening.max(now));
+        Wait { until, earliest, cause }
+    }
+
+    fn wake_head(&mut self, now: Instant) {
+        if let Some((opening, _)) = self.opening(now) {
+            self.wakes.extend(self.queue.next_to_wake(opening.max(now)));
+        }
+    }
+
+    /// Whether something that carries `epoch` began after the gate last became narrow.
+    fn is_current(&self, epoch: u64) -> bool {
+        epoch >= self.narrowed
     }
 }

@@ -1,13 +1,8 @@
-//! One supervised connection: what to do next, and until when.
+//! What goes into a lifecycle and what comes out of it.
 
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use rand::Rng;
-
 use super::Failure;
-use super::gate::{Gate, Member};
-use super::policy::Policy;
 
 /// Where a supervised connection stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -145,76 +140,4 @@ pub struct Transition {
     pub wait: Option<WaitCause>,
     /// Until when the new state lasts at most, where it has a bound.
     pub until: Option<Instant>,
-}
-
-/// The state machine of one connection.
-#[derive(Debug)]
-pub struct Lifecycle {
-    policy: Arc<Policy>,
-    member: Member,
-    state: State,
-}
-
-impl Lifecycle {
-    /// A connection that has not started; `member` is what [`Gate::join`] gave.
-    #[must_use]
-    pub fn new(policy: Arc<Policy>, member: Member) -> Self {
-        Self { policy, member, state: State::Idle }
-    }
-
-    /// Takes one event and says what to do.
-    pub fn on_event<R: Rng + ?Sized>(&mut self, now: Instant, event: Event, gate: &mut Gate, rng: &mut R) -> Action {
-        let _ = (now, event, gate, rng, &self.policy, self.member);
-        todo!()
-    }
-
-    /// The shell is gone (dropped, aborted): frees whatever this connection holds of the gate and leaves it.
-    pub fn abandon(&mut self, now: Instant, gate: &mut Gate) {
-        let _ = (now, gate);
-        todo!()
-    }
-
-    /// When to hand in [`Event::TimedOut`].
-    #[must_use]
-    pub fn deadline(&self) -> Option<Instant> {
-        todo!()
-    }
-
-    /// The earliest instant at which the next attempt can start, as far as is known; `None` unless it waits.
-    ///
-    /// Not later than the wait's end: another connection's success may shorten a wait for the gate, never the own
-    /// curve.
-    #[must_use]
-    pub fn earliest_attempt(&self) -> Option<Instant> {
-        todo!()
-    }
-
-    /// Takes the record of the last decision, if it was not [`Action::Continue`].
-    pub fn take_transition(&mut self) -> Option<Transition> {
-        todo!()
-    }
-
-    /// Where it stands.
-    #[must_use]
-    pub fn state(&self) -> State {
-        self.state
-    }
-
-    /// Attempts made since the last stable session.
-    #[must_use]
-    pub fn attempt(&self) -> u32 {
-        todo!()
-    }
-
-    /// The live connection's number, or the last one's (0: none yet).
-    #[must_use]
-    pub fn generation(&self) -> u64 {
-        todo!()
-    }
-
-    /// Why it waits; `None` unless in [`State::Backoff`].
-    #[must_use]
-    pub fn wait_cause(&self) -> Option<WaitCause> {
-        todo!()
-    }
 }

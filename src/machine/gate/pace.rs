@@ -1,0 +1,122 @@
+//! How fast a gate lets dials through after an outage.
+
+use std::time::{Duration, Instant};
+
+use rand::Rng;
+
+use super::super::backoff::uniform;
+use super::super::time::{add, scale};
+
+/// Dials started per second, and how many may be under way.
+///
+/// The rate starts at 1/s, doubles with a success until the first refusal and up to the rate of its last cut, then
+/// grows by 0.4/s per success and shrinks to 0.7 of itself per refusal: additive increase and multiplicative decrease,
+/// which converges whatever the capacity. Of the attempts sent before the last change none doubles or cuts again: they
+/// tell about the rate before it. The number under way starts at 2 and grows by one with each success that took no
+/// longer than twice the best + 100 ms: a server that serves from a queue shows its limit by time and not by refusals.
+#[derive(Debug)]
+pub(super) struct Pace {
+    rate: f64,
+    limit: f64,
+    threshold: f64,
+    best: Option<Duration>,
+    changed_at: Instant,
+    slot: Instant,
+    next_start: Instant,
+}
+
+impl Pace {
+    pub(super) fn new<R: Rng + ?Sized>(now: Instant, threshold: f64, rng: &mut R) -> Self {
+        let mut pace = Self {
+            rate: FIRST_RATE,
+            limit: LEAST_LIMIT,
+            threshold,
+            best: None,
+            changed_at: now,
+            slot: now,
+            next_start: now,
+        };
+        pace.draw(rng);
+        pace
+    }
+
+    pub(super) fn rate(&self) -> f64 {
+        self.rate
+    }
+
+    /// The rate up to which the next pace may double.
+    pub(super) fn threshold(&self) -> f64 {
+        self.threshold
+    }
+
+    /// Whether one more may be under way.
+    pub(super) fn has_room(&self, in_flight: usize) -> bool {
+        f64::from(u32::try_from(in_flight).unwrap_or(u32::MAX)) < self.limit.floor()
+    }
+
+    /// When the next dial may start: drawn inside its slot, so that gates that recover together do not tick together.
+    pub(super) fn next_start(&self) -> Instant {
+        self.next_start
+    }
+
+    pub(super) fn started<R: Rng + ?Sized>(&mut self, now: Instant, rng: &mut R) {
+        self.slot = add(self.slot, self.gap()).max(now);
+        self.draw(rng);
+    }
+
+    pub(super) fn succeeded<R: Rng + ?Sized>(&mut self, now: Instant, started: Instant, rng: &mut R) {
+        let took = now.saturating_duration_since(started);
+        let best = self.best.map_or(took, |best| best.min(took));
+        self.best = Some(best);
+        if took <= best.saturating_mul(2).saturating_add(SLACK) {
+            self.limit += 1.0;
+        } else {
+            self.limit = (self.limit * CUT).max(LEAST_LIMIT);
+        }
+        if self.rate >= self.threshold {
+            self.rate = (self.rate + INCREASE).min(MOST_RATE);
+        } else if started >= self.changed_at {
+            self.rate = (self.rate * 2.0).min(self.threshold.max(FIRST_RATE)).min(MOST_RATE);
+            self.changed_at = now;
+        } else {
+            return;
+        }
+        self.reslot(now, rng);
+    }
+
+    pub(super) fn refused<R: Rng + ?Sized>(&mut self, now: Instant, started: Instant, rng: &mut R) {
+        if started < self.changed_at {
+            return;
+        }
+        self.rate = (self.rate * CUT).max(LEAST_RATE);
+        self.threshold = self.rate;
+        self.changed_at = now;
+        self.reslot(now, rng);
+    }
+
+    fn gap(&self) -> Duration {
+        scale(Duration::from_secs(1), self.rate.recip())
+    }
+
+    /// A new rate brings a slot forward that the old one put further away.
+    fn reslot<R: Rng + ?Sized>(&mut self, now: Instant, rng: &mut R) {
+        let next = add(now, self.gap());
+        if self.next_start > next {
+            self.slot = now;
+            self.draw(rng);
+        }
+    }
+
+    fn draw<R: Rng + ?Sized>(&mut self, rng: &mut R) {
+        self.next_start = add(self.slot, uniform(Duration::ZERO, self.gap(), rng));
+    }
+}
+
+const FIRST_RATE: f64 = 1.0;
+const LEAST_RATE: f64 = 0.02;
+/// Beyond what a timer of one millisecond can tell apart, doubling means nothing.
+const MOST_RATE: f64 = 10_000.0;
+const LEAST_LIMIT: f64 = 2.0;
+const INCREASE: f64 = 0.4;
+const CUT: f64 = 0.7;
+const SLACK: Duration = Duration::from_millis(100);
