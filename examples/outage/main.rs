@@ -6,6 +6,7 @@
 
 mod args;
 mod meter;
+mod ours;
 mod picture;
 mod plain;
 mod schedule;
@@ -21,12 +22,14 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use clap::Parser;
+use steadfast::Gate;
 use tokio::sync::watch;
-use tokio::task::{JoinError, JoinSet};
+use tokio::task::JoinSet;
 use tokio::time::{MissedTickBehavior, interval};
 
 use crate::args::Args;
 use crate::meter::{BIN, Meter};
+use crate::ours::Gates;
 use crate::schedule::{Phase, Schedule, now};
 use crate::table::{Row, Table};
 use crate::view::View;
@@ -35,8 +38,9 @@ use crate::view::View;
 pub(crate) struct Fleet {
     name: &'static str,
     meter: Arc<Meter>,
-    gate: Box<dyn Fn() -> String>,
-    clients: JoinSet<()>,
+    gates: Vec<Gate>,
+    /// They run until the set is dropped; one that ends says why.
+    clients: JoinSet<String>,
     server: JoinSet<io::Result<()>>,
 }
 
@@ -122,15 +126,19 @@ async fn start(
 ) -> Result<Vec<Fleet>, Box<dyn Error>> {
     let mut fleets = Vec::new();
     let start = now();
-    for name in ["ours, one gate", "plain loop", "ours, gate each"] {
+    for (name, gates) in
+        [("ours, one gate", Some(Gates::Shared)), ("plain loop", None), ("ours, gate each", Some(Gates::Own))]
+    {
         let (listener, address) = server::listen().await?;
         let meter = Meter::new(clients, start, schedule.total());
         let mut server = JoinSet::new();
         server.spawn(server::serve(listener, address, phases.clone(), meter.clone()));
-        let clients = plain::spawn(clients, address, &meter);
-        fleets.push(Fleet { name, meter, gate: Box::new(|| "no gate".to_owned()), clients, server });
+        let (clients, gates) = match gates {
+            Some(gates) => ours::spawn(clients, address, &meter, gates, seed)?,
+            None => (plain::spawn(clients, address, &meter), Vec::new()),
+        };
+        fleets.push(Fleet { name, meter, gates, clients, server });
     }
-    let _ = seed;
     Ok(fleets)
 }
 
@@ -184,16 +192,11 @@ async fn signalled() -> io::Result<()> {
 impl Fleet {
     /// Clients and servers run until the end; one that ends before has failed.
     fn check(&mut self) -> Result<(), Box<dyn Error>> {
-        let ended = |what: &str, why: Option<JoinError>| {
-            let why = why.map_or_else(String::new, |error| format!(": {error}"));
-            format!("{}: {what} ended before the run did{why}", self.name)
-        };
         if let Some(client) = self.clients.try_join_next() {
-            return Err(ended("a client", client.err()).into());
+            return Err(format!("{}: a client ended: {}", self.name, client?).into());
         }
         if let Some(server) = self.server.try_join_next() {
-            server.map_err(|error| ended("the server", Some(error)))??;
-            return Err(ended("the server", None).into());
+            return Err(format!("{}: the server ended: {:?}", self.name, server?).into());
         }
         Ok(())
     }

@@ -4,6 +4,8 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use tokio_tungstenite::tungstenite::Message;
+
 use crate::schedule::now;
 
 /// The grain of the timelines.
@@ -27,7 +29,7 @@ pub(crate) struct Meter {
 struct Ledger {
     online_since: Option<Instant>,
     last_frame: Option<u64>,
-    knows_of_loss: bool,
+    knows_of_gap: bool,
     frames: Frames,
 }
 
@@ -137,7 +139,7 @@ impl Meter {
             if ledger.online_since.is_none() {
                 let away = ledger.last_frame.map_or(0, |last| sequence.saturating_sub(last));
                 sum.missed += away;
-                sum.told += if ledger.knows_of_loss { away } else { 0 };
+                sum.told += if ledger.knows_of_gap { away } else { 0 };
             }
         }
         sum
@@ -182,14 +184,16 @@ pub(crate) struct Online {
 }
 
 impl Online {
-    /// A frame came.
-    pub(crate) fn frame(&self, number: u64) {
-        self.client.ledger().frame(number);
+    /// A message came; the server sends nothing but numbers.
+    pub(crate) fn message(&self, message: &Message) {
+        if let Some(number) = message.to_text().ok().and_then(|text| text.parse().ok()) {
+            self.client.ledger().frame(number);
+        }
     }
 
-    /// The client's own code learnt that this session is over.
-    pub(crate) fn lost(self) {
-        self.client.ledger().knows_of_loss = true;
+    /// The client's own code learnt that frames may be missing: its session ended, or this is a new one.
+    pub(crate) fn knows_of_gap(&self) {
+        self.client.ledger().knows_of_gap = true;
     }
 }
 
@@ -209,10 +213,10 @@ impl Ledger {
             }
             let missed = number - last - 1;
             self.frames.missed += missed;
-            self.frames.told += if self.knows_of_loss { missed } else { 0 };
+            self.frames.told += if self.knows_of_gap { missed } else { 0 };
         }
         self.last_frame = Some(number);
-        self.knows_of_loss = false;
+        self.knows_of_gap = false;
     }
 }
 
@@ -232,17 +236,22 @@ fn lock(ledger: &Mutex<Ledger>) -> MutexGuard<'_, Ledger> {
 mod tests {
     use super::*;
 
+    fn frame(number: u64) -> Message {
+        Message::text(number.to_string())
+    }
+
     #[test]
     fn a_gap_counts_as_told_only_after_the_loss_was_noticed() {
         let meter = Meter::new(1, now(), BIN);
         let client = meter.client(0);
         let online = client.connected();
-        online.frame(1);
-        online.frame(4);
-        online.lost();
+        online.message(&frame(1));
+        online.message(&frame(4));
+        online.knows_of_gap();
+        drop(online);
         let online = client.connected();
-        online.frame(9);
-        online.frame(9);
+        online.message(&frame(9));
+        online.message(&frame(9));
         let frames = meter.frames();
         assert_eq!((frames.missed, frames.told, frames.duplicated), (6, 4, 1));
     }
@@ -250,11 +259,11 @@ mod tests {
     #[test]
     fn frames_missed_by_a_client_that_never_came_back_count() {
         let meter = Meter::new(2, now(), BIN);
-        let (first, second) = (meter.client(0), meter.client(1));
-        for client in [&first, &second] {
-            client.connected().frame(1);
+        let (told, untold) = (meter.client(0), meter.client(1));
+        for client in [&told, &untold] {
+            client.connected().message(&frame(1));
         }
-        first.connected().lost();
+        told.connected().knows_of_gap();
         meter.numbered(11);
         let frames = meter.frames();
         assert_eq!((frames.missed, frames.told), (20, 10));

@@ -8,7 +8,7 @@ use futures_util::StreamExt;
 use tokio::net::TcpStream;
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
-use tokio_tungstenite::tungstenite::{Error, Message};
+use tokio_tungstenite::tungstenite::Error;
 use tokio_tungstenite::{WebSocketStream, client_async};
 
 use crate::meter::{Client, Meter, Online};
@@ -20,11 +20,11 @@ const DELAYS: [Duration; 4] =
 const CONNECT_LIMIT: Duration = Duration::from_secs(10);
 
 /// Starts the clients; they run until the set is dropped.
-pub(crate) fn spawn(clients: u16, server: SocketAddr, meter: &Arc<Meter>) -> JoinSet<()> {
+pub(crate) fn spawn(clients: u16, server: SocketAddr, meter: &Arc<Meter>) -> JoinSet<String> {
     (0..clients).map(|number| run(Schedule::start_of(number), server, meter.client(number))).collect()
 }
 
-async fn run(start: Duration, server: SocketAddr, client: Client) {
+async fn run(start: Duration, server: SocketAddr, client: Client) -> String {
     sleep(start).await;
     let mut failures = 0;
     loop {
@@ -46,15 +46,10 @@ async fn connect(server: SocketAddr) -> Result<WebSocketStream<TcpStream>, Error
 
 async fn read(mut socket: WebSocketStream<TcpStream>, online: Online) {
     while let Some(Ok(message)) = socket.next().await {
-        match message {
-            Message::Text(text) => {
-                if let Ok(number) = text.parse() {
-                    online.frame(number);
-                }
-            }
-            Message::Close(_) => break,
-            _ => {}
+        if message.is_close() {
+            break;
         }
+        online.message(&message);
     }
-    online.lost();
+    online.knows_of_gap();
 }

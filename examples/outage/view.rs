@@ -11,6 +11,7 @@ use ratatui::widgets::{Block, Gauge, Paragraph, Sparkline};
 use ratatui::{DefaultTerminal, Frame};
 
 use crate::Fleet;
+use crate::ours;
 use crate::schedule::{Phase, Schedule};
 
 /// Where the run is shown; dropping it gives the terminal back.
@@ -89,7 +90,7 @@ fn line(phase: Phase, left: Duration, elapsed: Duration, fleets: &[Fleet]) -> St
             fleet.name,
             fleet.meter.online(),
             fleet.meter.clients(),
-            (fleet.gate)()
+            ours::describe(&fleet.gates)
         );
     }
     line
@@ -131,7 +132,7 @@ fn draw_fleet(frame: &mut Frame<'_>, fleet: &Fleet, area: Rect, elapsed: Duratio
             format!("   attempts {:>5}", attempts.iter().sum::<u32>()).into(),
             format!("   refused {:>5}", fleet.meter.refusals()).fg(Color::Red),
         ]),
-        Line::from((fleet.gate)()),
+        Line::from(ours::describe(&fleet.gates)),
     ];
     frame.render_widget(Paragraph::new(facts), text);
     let shown = recent(&attempts, elapsed, usize::from(bars.width));
