@@ -2,6 +2,8 @@
 //!
 //! The server lives in this process and hangs up after every third answer; the client asks nine questions all the same.
 
+#![expect(clippy::print_stdout, reason = "an example shows what happens")]
+
 use std::error::Error;
 use std::io;
 use std::net::SocketAddr;

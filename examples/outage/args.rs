@@ -13,6 +13,11 @@ pub(crate) struct Args {
     #[arg(long, value_name = "N", default_value_t = 200, value_parser = clap::value_parser!(u16).range(1..=1000))]
     pub(crate) clients: u16,
 
+    /// Handshakes that a server takes at once after a pause, from 1 to 50; then 50 a second. Plain loops knock all at
+    /// once: 5 of them get in each time, or up to 50
+    #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u8).range(1..=50))]
+    pub(crate) burst: u8,
+
     /// Repeats the random draws of our clients (a number from 0); without it each run draws anew
     #[arg(long, value_name = "N")]
     pub(crate) seed: Option<u64>,

@@ -17,6 +17,7 @@ mod tests;
 mod view;
 
 use std::error::Error;
+use std::fs::File;
 use std::io::{self, IsTerminal, Write};
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -91,11 +92,20 @@ fn raise_file_limit(clients: u16) -> Result<(), Box<dyn Error>> {
 async fn outage(args: &Args, screen: bool, out: &mut dyn Write) -> Result<Ended, Box<dyn Error>> {
     let schedule = Schedule::new(args.clients, args.fast);
     let seed = args.seed.unwrap_or_else(rand::random);
-    let rate = server::HANDSHAKES_PER_SECOND;
-    let length = schedule.total().as_secs_f64();
-    writeln!(out, "{} clients a fleet, {rate} handshakes a second, {length:.0} s, --seed {seed}", args.clients)?;
+    writeln!(
+        out,
+        "{} clients a fleet, {} handshakes a second, {} at once, {:.0} s, --seed {seed}",
+        args.clients,
+        server::HANDSHAKES_PER_SECOND,
+        args.burst,
+        schedule.total().as_secs_f64()
+    )?;
+    if let Some(path) = &args.svg {
+        // Better now than after the run.
+        File::create(path).map_err(|error| format!("--svg {}: {error}", path.display()))?;
+    }
     let (phase, phases) = watch::channel(Phase::Start);
-    let mut fleets = start(args.clients, seed, &schedule, &phases).await?;
+    let mut fleets = start(args, seed, &schedule, &phases).await?;
     let mut view = if screen { View::screen()? } else { View::lines() };
     let ended = conduct(&schedule, &phase, &mut fleets, &mut view, out).await;
     drop(view);
@@ -110,8 +120,7 @@ async fn outage(args: &Args, screen: bool, out: &mut dyn Write) -> Result<Ended,
     };
     writeln!(out, "\n{table}")?;
     if let (Some(path), [ours, plain, ..]) = (&args.svg, fleets.as_slice()) {
-        picture::write(path, &schedule, &ours.meter, &plain.meter)
-            .map_err(|error| format!("--svg {}: {error}", path.display()))?;
+        picture::write(path, &schedule, &ours.meter, &plain.meter)?;
         writeln!(out, "Picture: {}", path.display())?;
     }
     Ok(Ended::Complete)
@@ -119,7 +128,7 @@ async fn outage(args: &Args, screen: bool, out: &mut dyn Write) -> Result<Ended,
 
 /// Starts the fleets, each against a server of its own.
 async fn start(
-    clients: u16,
+    args: &Args,
     seed: u64,
     schedule: &Schedule,
     phases: &watch::Receiver<Phase>,
@@ -130,12 +139,12 @@ async fn start(
         [("ours, one gate", Some(Gates::Shared)), ("plain loop", None), ("ours, gate each", Some(Gates::Own))]
     {
         let (listener, address) = server::listen().await?;
-        let meter = Meter::new(clients, start, schedule.total());
+        let meter = Meter::new(args.clients, start, schedule.total());
         let mut server = JoinSet::new();
-        server.spawn(server::serve(listener, address, phases.clone(), meter.clone()));
+        server.spawn(server::serve(listener, address, args.burst, phases.clone(), meter.clone()));
         let (clients, gates) = match gates {
-            Some(gates) => ours::spawn(clients, address, &meter, gates, seed)?,
-            None => (plain::spawn(clients, address, &meter), Vec::new()),
+            Some(gates) => ours::spawn(args.clients, address, &meter, gates, seed)?,
+            None => (plain::spawn(args.clients, address, &meter), Vec::new()),
         };
         fleets.push(Fleet { name, meter, gates, clients, server });
     }

@@ -48,7 +48,7 @@ pub(crate) fn spawn(
         let dialling = client.clone();
         let supervisor = Supervisor::builder(WebSocketConnector::new(url.as_str())?)
             .gate(&gate)
-            .name(format!("client {number}"))
+            .name(&format!("client {number}"))
             .seed(seed.wrapping_add(u64::from(number)))
             .on_transition(move |transition| {
                 if let Action::Dial { .. } = transition.action {
@@ -107,12 +107,12 @@ fn one(status: &GateStatus) -> String {
 }
 
 fn many(gates: &[Gate]) -> String {
-    let mut line = format!("{} gates:", gates.len());
-    for mode in [Mode::Closed, Mode::Open, Mode::HalfOpen, Mode::Paced] {
-        let count = gates.iter().filter(|gate| gate.status().mode == mode).count();
-        line += &format!(" {count} {}", name(mode));
-    }
-    line
+    let modes: Vec<_> = gates.iter().map(|gate| gate.status().mode).collect();
+    let counts = [Mode::Closed, Mode::Open, Mode::HalfOpen, Mode::Paced].map(|mode| {
+        let count = modes.iter().filter(|other| **other == mode).count();
+        (count > 0).then(|| format!("{count} {}", name(mode)))
+    });
+    format!("gates {}", counts.into_iter().flatten().collect::<Vec<_>>().join(", "))
 }
 
 fn name(mode: Mode) -> &'static str {

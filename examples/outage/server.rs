@@ -21,9 +21,6 @@ use crate::schedule::{Phase, now};
 
 /// Handshakes a second that the server takes; it resets what is beyond.
 pub(crate) const HANDSHAKES_PER_SECOND: f64 = 50.0;
-/// Handshakes that it takes at once after a pause: a whole second's worth. With less, a loop without jitter would hardly
-/// come back at all (all of its clients knock within a few milliseconds), and the comparison would be too easy.
-const BURST: f64 = HANDSHAKES_PER_SECOND;
 /// What it says while it answers with 503.
 const RETRY_AFTER: HeaderValue = HeaderValue::from_static("2");
 /// Numbered frames: ten a second, to everyone.
@@ -56,13 +53,14 @@ pub(crate) async fn listen() -> io::Result<(TcpListener, SocketAddr)> {
 pub(crate) async fn serve(
     listener: TcpListener,
     address: SocketAddr,
+    burst: u8,
     mut phase: watch::Receiver<Phase>,
     meter: Arc<Meter>,
 ) -> io::Result<()> {
     let frames = broadcast::Sender::new(LAG);
     let mut feed = JoinSet::new();
     feed.spawn(number_frames(frames.clone(), meter.clone()));
-    let mut bucket = Bucket::full(now());
+    let mut bucket = Bucket::full(burst, now());
     let mut sessions = JoinSet::new();
     let mut listener = Some(listener);
     loop {
@@ -170,18 +168,20 @@ async fn session(
 
 /// A token bucket.
 struct Bucket {
+    size: f64,
     tokens: f64,
     filled: Instant,
 }
 
 impl Bucket {
-    fn full(now: Instant) -> Self {
-        Self { tokens: BURST, filled: now }
+    fn full(burst: u8, now: Instant) -> Self {
+        let size = f64::from(burst);
+        Self { size, tokens: size, filled: now }
     }
 
     fn take(&mut self, now: Instant) -> bool {
         let passed = now.saturating_duration_since(self.filled).as_secs_f64();
-        self.tokens = (self.tokens + passed * HANDSHAKES_PER_SECOND).min(BURST);
+        self.tokens = (self.tokens + passed * HANDSHAKES_PER_SECOND).min(self.size);
         self.filled = now;
         let enough = self.tokens >= 1.0;
         if enough {
@@ -198,8 +198,8 @@ mod tests {
     #[test]
     fn the_server_takes_its_rate_and_no_more() {
         let start = now();
-        let mut bucket = Bucket::full(start);
+        let mut bucket = Bucket::full(5, start);
         let taken = (0..10_000).filter(|n| bucket.take(start + Duration::from_millis(1) * *n)).count();
-        assert!((549..=550).contains(&taken), "{taken} in 10 s after a burst of 50");
+        assert!((504..=505).contains(&taken), "{taken} in 10 s after a burst of 5");
     }
 }

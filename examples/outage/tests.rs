@@ -16,6 +16,8 @@ fn bad_arguments_say_what_is_allowed() {
         assert!(refusal.contains(value) && refusal.contains("--clients <N>"), "{refusal}");
         assert!(refusal.contains("1..=1000"), "{refusal}");
     }
+    let burst = refusal(&["--burst", "51"]);
+    assert!(burst.contains("--burst <N>") && burst.contains("1..=50"), "{burst}");
     let not_a_number = refusal(&["--seed", "seven"]);
     assert!(not_a_number.contains("seven") && not_a_number.contains("--seed <N>"), "{not_a_number}");
     let unknown = refusal(&["--client", "5"]);
@@ -25,9 +27,19 @@ fn bad_arguments_say_what_is_allowed() {
 #[test]
 fn help_explains_every_argument() {
     let help = refusal(&["--help"]);
-    for expected in ["--clients <N>", "--seed <N>", "--svg <FILE>", "--fast", "from 1 to 1000", "default: 200"] {
+    for expected in
+        ["--clients <N>", "--burst <N>", "--seed <N>", "--svg <FILE>", "--fast", "from 1 to 1000", "default: 200"]
+    {
         assert!(help.contains(expected), "{expected} in {help}");
     }
+}
+
+#[test]
+fn a_picture_that_cannot_be_written_ends_the_run_before_it_begins() {
+    let path = "/there/is/no/such/folder.svg";
+    let args = Args::try_parse_from(["outage", "--svg", path]).expect("good arguments");
+    let refusal = run(&args, false, &mut Vec::new()).expect_err("a refusal").to_string();
+    assert!(refusal.starts_with("--svg") && refusal.contains(path), "{refusal}");
 }
 
 #[test]
