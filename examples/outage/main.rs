@@ -161,7 +161,7 @@ async fn conduct(
 ) -> Result<Ended, Box<dyn Error>> {
     let mut interrupted = Box::pin(signalled());
     let mut ticks = interval(BIN);
-    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Skip);
     loop {
         tokio::select! {
             _ = ticks.tick() => {}

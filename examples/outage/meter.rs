@@ -16,7 +16,7 @@ pub(crate) const BIN: Duration = Duration::from_millis(100);
 pub(crate) struct Meter {
     start: Instant,
     attempts: Vec<AtomicU32>,
-    connected: Vec<AtomicU32>,
+    connected: Mutex<Vec<u32>>,
     clients: Vec<Mutex<Ledger>>,
     online: AtomicU32,
     sequence: AtomicU64,
@@ -47,11 +47,10 @@ pub(crate) struct Frames {
 impl Meter {
     pub(crate) fn new(clients: u16, start: Instant, total: Duration) -> Arc<Self> {
         let bins = bin(total) + 1;
-        let counters = || std::iter::repeat_with(AtomicU32::default).take(bins).collect();
         Arc::new(Self {
             start,
-            attempts: counters(),
-            connected: counters(),
+            attempts: std::iter::repeat_with(AtomicU32::default).take(bins).collect(),
+            connected: Mutex::new(Vec::with_capacity(bins)),
             clients: (0..clients).map(|_| Mutex::default()).collect(),
             online: AtomicU32::new(0),
             sequence: AtomicU64::new(0),
@@ -80,11 +79,10 @@ impl Meter {
         self.dropped.fetch_add(1, Relaxed);
     }
 
-    /// Notes how many are connected now.
+    /// Notes how many are connected now, also for the bins that a busy machine has skipped.
     pub(crate) fn sample(&self) {
-        if let Some(bin) = self.connected.get(bin(self.elapsed())) {
-            bin.store(self.online(), Relaxed);
-        }
+        let bins = (bin(self.elapsed()) + 1).min(self.attempts.len());
+        lock(&self.connected).resize(bins, self.online());
     }
 
     pub(crate) fn clients(&self) -> u32 {
@@ -97,12 +95,12 @@ impl Meter {
 
     /// Attempts in each 100 ms of the run.
     pub(crate) fn attempts(&self) -> Vec<u32> {
-        load(&self.attempts)
+        self.attempts.iter().map(|count| count.load(Relaxed)).collect()
     }
 
     /// Clients connected at each 100 ms of the run.
     pub(crate) fn connected(&self) -> Vec<u32> {
-        load(&self.connected)
+        lock(&self.connected).clone()
     }
 
     /// Handshakes that the server reset or answered with 503.
@@ -224,12 +222,8 @@ fn bin(elapsed: Duration) -> usize {
     usize::try_from(elapsed.as_millis() / BIN.as_millis()).unwrap_or(usize::MAX)
 }
 
-fn load(counters: &[AtomicU32]) -> Vec<u32> {
-    counters.iter().map(|counter| counter.load(Relaxed)).collect()
-}
-
-fn lock(ledger: &Mutex<Ledger>) -> MutexGuard<'_, Ledger> {
-    ledger.lock().unwrap_or_else(PoisonError::into_inner)
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]

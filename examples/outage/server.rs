@@ -98,7 +98,7 @@ async fn accept(listener: Option<&TcpListener>) -> io::Result<TcpStream> {
 /// The feed goes on whoever listens: what nobody receives is missed.
 async fn number_frames(frames: broadcast::Sender<u64>, meter: Arc<Meter>) {
     let mut ticks = interval(FRAME_EVERY);
-    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Skip);
     for number in 0.. {
         ticks.tick().await;
         meter.numbered(number);
