@@ -92,11 +92,11 @@ pub enum Event {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Action {
-    /// Close the connection, until [`Lifecycle::deadline`]; then [`Event::Closed`].
+    /// Close the connection, until [`deadline`](super::Lifecycle::deadline); then [`Event::Closed`].
     Close,
     /// Go on.
     Continue,
-    /// Dial, until [`Lifecycle::deadline`]; then [`Event::Opened`] or [`Event::Failed`].
+    /// Dial, until [`deadline`](super::Lifecycle::deadline); then [`Event::Opened`] or [`Event::Failed`].
     Dial {
         /// The attempt's number since the last stable session, from 1.
         attempt: u32,
@@ -110,10 +110,10 @@ pub enum Action {
     },
     /// Wake everyone with the reason and end.
     Stop(StopReason),
-    /// Hold nothing and sleep until [`Lifecycle::deadline`]; then [`Event::TimedOut`]. A connection that was being
-    /// served is closed, bounded, beside the wait.
+    /// Hold nothing and sleep until [`deadline`](super::Lifecycle::deadline); then [`Event::TimedOut`]. A connection
+    /// that was being served is closed, bounded, beside the wait.
     Wait,
-    /// Tell the session to end and let it go on until [`Lifecycle::deadline`]; then [`Event::Lost`] or
+    /// Tell the session to end and let it go on until [`deadline`](super::Lifecycle::deadline); then [`Event::Lost`] or
     /// [`Event::Finished`].
     WindDown,
 }
