@@ -17,7 +17,9 @@ fn growth(window: u64, factor: f64, ceiling: u64) -> Growth {
     Growth::new(secs(window), factor, secs(ceiling))
 }
 
-/// Setting, policy, field and value of the message, and a word of what is allowed.
+type Setter = fn(Policy, Duration) -> Policy;
+
+/// A policy; field, value and a word of what is allowed, as the message has them.
 type Row = (Policy, &'static str, &'static str, &'static str);
 
 fn refused_curves() -> Vec<Row> {
@@ -70,7 +72,7 @@ fn refused_growth() -> Vec<Row> {
 fn refused_bounds() -> Vec<Row> {
     let policy = Policy::default;
     let longest = "18446744073709551615.999999999s";
-    let fields: [(&str, fn(Policy, Duration) -> Policy); 5] = [
+    let fields: [(&str, Setter); 5] = [
         ("stable_after", Policy::stable_after),
         ("attempt_deadline", Policy::attempt_deadline),
         ("handshake_limit", Policy::handshake_limit),

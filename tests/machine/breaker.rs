@@ -9,7 +9,7 @@ use rand::rngs::SmallRng;
 use steadfast::machine::{Admission, Gate, Member, Mode, Permit, Step, add};
 use steadfast::{Backoff, Failure, Growth, Policy, WaitCause};
 
-use crate::harness::{Answer, Crew, all_secs, millis, plain, secs};
+use crate::harness::{Answer, Crew, all_secs, bin, millis, plain, secs};
 
 const LEASE: Duration = Duration::from_secs(10);
 
@@ -262,7 +262,7 @@ fn gates_that_trip_together_do_not_open_together() {
     let mut open = open_times(&policy, Failure::Transient);
     let mut buckets = [0_u32; 301];
     for time in &open {
-        buckets[usize::try_from(time.as_millis() / 100).unwrap()] += 1;
+        buckets[bin(*time, millis(100))] += 1;
     }
     assert!(buckets.iter().all(|count| *count <= 300), "{buckets:?}");
     open.sort_unstable();

@@ -35,6 +35,11 @@ pub(crate) fn all_millis<const N: usize>(list: [u64; N]) -> Vec<Duration> {
     list.map(millis).to_vec()
 }
 
+/// Which of the bins of that width a time falls into.
+pub(crate) fn bin(time: Duration, width: Duration) -> usize {
+    usize::try_from(time.as_nanos() / width.as_nanos()).expect("a bin of a small histogram")
+}
+
 /// Whether an action starts a dial.
 pub(crate) fn dials(action: Action) -> bool {
     matches!(action, Action::Dial { .. })
@@ -47,9 +52,13 @@ pub(crate) struct Lone {
     pub(crate) rng: SmallRng,
     pub(crate) now: Instant,
     start: Instant,
+    told: u32,
     /// When each dial began.
     pub(crate) dials: Vec<Duration>,
 }
+
+/// More events than this in one test are a loop that does not end.
+const MOST_EVENTS: u32 = 1_000_000;
 
 impl Lone {
     pub(crate) fn new(policy: Policy) -> Self {
@@ -68,6 +77,7 @@ impl Lone {
             rng: SmallRng::seed_from_u64(seed),
             now,
             start: now,
+            told: 0,
             dials: Vec::new(),
         }
     }
@@ -80,6 +90,8 @@ impl Lone {
     }
 
     pub(crate) fn tell(&mut self, event: Event) -> Action {
+        self.told += 1;
+        assert!(self.told < MOST_EVENTS, "no end after {event:?}");
         let action = self.lifecycle.on_event(self.now, event, &mut self.gate, &mut self.rng);
         if dials(action) {
             self.dials.push(self.time());
@@ -225,10 +237,12 @@ impl<S: FnMut(Dial) -> Answer> Crew<S> {
                 continue;
             }
             self.told[who] += 1;
+            assert!(self.told[who] < MOST_EVENTS, "no end after {event:?}");
             let action = self.members[who].on_event(self.now, event, &mut self.gate, &mut self.rng);
             self.perform(who, action);
             // Members are numbered from 1 in the order in which they joined.
-            queue.extend(self.gate.wakes().map(|id| (usize::try_from(id).unwrap() - 1, Event::GateTurned)));
+            let woken = self.gate.wakes().filter_map(|id| usize::try_from(id - 1).ok());
+            queue.extend(woken.map(|who| (who, Event::GateTurned)));
         }
     }
 
@@ -245,7 +259,7 @@ impl<S: FnMut(Dial) -> Answer> Crew<S> {
             let Some(at) = due else { break };
             self.now = at.max(self.now);
             if news == Some(at) {
-                let (_, (who, event)) = self.agenda.pop_first().unwrap();
+                let (_, (who, event)) = self.agenda.pop_first().expect("it has a first");
                 self.tell(who, event);
             } else if let Some((at, who)) = timer {
                 self.slept[who] = Some(at);

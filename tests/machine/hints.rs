@@ -6,7 +6,7 @@ use std::time::Duration;
 use steadfast::machine::{Action, Event};
 use steadfast::{Failure, HintLimit, Policy, StopReason, WaitCause};
 
-use crate::harness::{Answer, Crew, Lone, all_secs, dials, millis, plain, secs};
+use crate::harness::{Answer, Crew, Lone, all_secs, bin, dials, millis, plain, secs};
 
 fn throttled(wait: Duration) -> Failure {
     Failure::Throttled { retry_after: Some(wait) }
@@ -37,7 +37,7 @@ fn a_thousand_who_obey_do_not_come_back_together() {
         let mut lone = Lone::seeded(Policy::default(), seed);
         lone.tell(Event::Start);
         let late = lone.fail(throttled(secs(60))) - secs(60);
-        buckets[usize::try_from(late.as_millis() / 100).unwrap().min(19)] += 1;
+        buckets[bin(late, millis(100)).min(19)] += 1;
     }
     assert!(buckets.iter().all(|count| *count <= 100), "{buckets:?}");
     assert!(buckets.iter().all(|count| *count > 0), "{buckets:?}");

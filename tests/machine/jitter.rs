@@ -7,30 +7,29 @@ use rand::rngs::SmallRng;
 use steadfast::machine::{Event, add};
 use steadfast::{Backoff, Failure, Growth, Jitter, Policy};
 
-use crate::harness::{Lone, millis, plain, secs};
+use crate::harness::{Lone, bin, millis, plain, secs};
 
 const JITTERS: [Jitter; 6] =
     [Jitter::Band(0.05), Jitter::Band(0.5), Jitter::Decorrelated, Jitter::Equal, Jitter::Full, Jitter::None];
 
 /// The mean of each draw, in seconds, and how many of those from the 20th on fall into each second from 10 to 30.
-fn decorrelated(sequences: u64, mut draw: impl FnMut(u64, u32, Duration) -> Duration) -> ([f64; 60], [f64; 20]) {
+fn decorrelated(sequences: u32, mut draw: impl FnMut(u32, u32, Duration) -> Duration) -> ([f64; 60], [f64; 20]) {
     let (mut sums, mut bins, mut counted) = ([0.0; 60], [0.0; 20], 0.0);
     for sequence in 0..sequences {
         let mut previous = Duration::ZERO;
-        for number in 1..=60_u32 {
+        for (number, sum) in (1..).zip(&mut sums) {
             let delay = draw(sequence, number, previous);
             assert!(delay < secs(30), "no sample equals the cap");
             assert!(delay >= secs(1), "nor is below base");
-            sums[usize::try_from(number).unwrap() - 1] += delay.as_secs_f64();
+            *sum += delay.as_secs_f64();
             if number >= 20 {
-                bins[usize::try_from(delay.as_secs()).unwrap() - 10] += 1.0;
+                bins[bin(delay - secs(10), secs(1))] += 1.0;
                 counted += 1.0;
             }
             previous = delay;
         }
     }
-    let sequences = f64::from(u32::try_from(sequences).unwrap());
-    (sums.map(|sum| sum / sequences), bins.map(|bin| bin / counted))
+    (sums.map(|sum| sum / f64::from(sequences)), bins.map(|bin| bin / counted))
 }
 
 fn assert_spread(means: [f64; 60], bins: [f64; 20], slack: f64) {
@@ -55,7 +54,7 @@ fn the_jitter_survives_the_way_to_the_sleep() {
     let mut lone = Lone::dialling(policy.clone());
     let (means, bins) = decorrelated(4_000, |sequence, number, _| {
         if number == 1 {
-            lone = Lone::seeded(policy.clone(), sequence);
+            lone = Lone::seeded(policy.clone(), u64::from(sequence));
             lone.tell(Event::Start);
         }
         lone.fail(Failure::Unreachable)
@@ -141,8 +140,9 @@ fn the_growing_cap_follows_failures_age_and_sharers() {
     assert!(near(cap(100, 6_000, 1_000), 15.0), "never under the first window");
     assert!(near(cap(100, 0, 2), 60.0));
     assert!(near(cap(2, 6_000, 10), 23.4375), "k first");
-    assert_eq!(Growth::new(secs(15), 1.25, Duration::MAX).cap(u32::MAX, Duration::MAX, u32::MAX) >= secs(15), true);
-    assert_eq!(Growth::new(secs(15), 1.25, Duration::MAX).cap(u32::MAX, secs(0), 0), Duration::MAX);
+    let endless = Growth::new(secs(15), 1.25, Duration::MAX);
+    assert!(endless.cap(u32::MAX, Duration::MAX, u32::MAX) >= secs(15));
+    assert_eq!(endless.cap(u32::MAX, secs(0), 0), Duration::MAX);
     let fixed = Growth::fixed(secs(30));
     assert_eq!(fixed.cap(1_000, secs(1_000_000), 1), secs(30));
 }

@@ -1,9 +1,11 @@
 //! `reconnect()`: ends a sleep, skips nothing that protects the server, forgives nothing.
 
-use steadfast::machine::{Action, Event, State};
+use std::time::Duration;
+
+use steadfast::machine::{Action, Event, State, add};
 use steadfast::{Backoff, Failure, Policy};
 
-use crate::harness::{Answer, Crew, Lone, dials, millis, plain, secs};
+use crate::harness::{Answer, Crew, Lone, bin, dials, millis, plain, secs};
 
 #[test]
 fn ten_calls_are_one_attempt_and_the_number_goes_on() {
@@ -55,12 +57,10 @@ fn it_ends_the_sleep_and_the_open_time_within_the_spread() {
 }
 
 /// When the first dial after `reconnect()` comes at each of 1,000 sites that get it at one instant.
-fn after_a_network_change(size: usize, spread: u64) -> Vec<u32> {
-    let policy = Policy::default()
-        .quick(Backoff::new(millis(500), secs(30)))
-        .recovery_spread(secs(spread))
-        .attempt_deadline(secs(1));
-    let mut buckets = vec![0; usize::try_from(spread).unwrap()];
+fn after_a_network_change(size: usize, spread: Duration) -> [u32; 10] {
+    let policy =
+        Policy::default().quick(Backoff::new(millis(500), secs(30))).recovery_spread(spread).attempt_deadline(secs(1));
+    let mut buckets = [0; 10];
     for seed in 0..1_000 {
         let refuse = |_| Answer::Refuse { after: millis(1), failure: Failure::Unreachable };
         let mut crew = Crew::started(policy.clone(), size, seed, refuse);
@@ -68,17 +68,16 @@ fn after_a_network_change(size: usize, spread: u64) -> Vec<u32> {
         let mut at = secs(60);
         loop {
             crew.run_until(at);
-            if crew.status().until.is_some_and(|until| until >= steadfast::machine::add(crew.now(), secs(spread + 1))) {
+            if crew.status().until.is_some_and(|until| until >= add(crew.now(), spread + secs(1))) {
                 break;
             }
             at += millis(100);
         }
         let before = crew.dials.len();
         crew.tell_all(Event::Reconnect);
-        crew.run_until(at + secs(spread + 2));
+        crew.run_until(at + spread + secs(2));
         let first = crew.dials[before].at - at;
-        let bucket = usize::try_from(first.as_secs()).unwrap().min(buckets.len() - 1);
-        buckets[bucket] += 1;
+        buckets[bin(first, spread / 10).min(9)] += 1;
     }
     buckets
 }
@@ -86,7 +85,7 @@ fn after_a_network_change(size: usize, spread: u64) -> Vec<u32> {
 #[test]
 fn a_thousand_at_one_instant_fill_the_spread() {
     for size in [1, 5] {
-        let buckets = after_a_network_change(size, 10);
+        let buckets = after_a_network_change(size, secs(10));
         assert!(buckets.iter().all(|count| (60..=140).contains(count)), "{size} a gate: {buckets:?}");
     }
 }
@@ -115,6 +114,20 @@ fn it_never_undercuts_a_hint() {
     lone.tell(Event::Reconnect);
     assert!(dials(lone.wait()));
     assert!(lone.now.duration_since(refused) > secs(60));
+}
+
+#[test]
+fn one_in_the_queue_never_undercuts_what_another_was_told() {
+    let mut crew = Crew::started(plain(), 3, 5, |_| Answer::Refuse {
+        after: millis(10),
+        failure: Failure::Throttled { retry_after: Some(secs(60)) },
+    });
+    crew.run_until(secs(5));
+    crew.tell_all(Event::Reconnect);
+    crew.run_until(secs(59));
+    assert_eq!(crew.dials.len(), 1);
+    crew.run_until(secs(70));
+    assert_eq!(crew.dials.len(), 2);
 }
 
 #[test]

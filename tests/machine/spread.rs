@@ -3,13 +3,13 @@
 use steadfast::machine::{Event, State};
 use steadfast::{Failure, Policy, WaitCause};
 
-use crate::harness::{Lone, dials, plain, secs};
+use crate::harness::{Lone, bin, dials, plain, secs};
 
 /// How many of `count` values of `first(seed)`, in seconds, fall into each of the 30 first seconds.
 fn histogram(count: u64, first: impl Fn(u64) -> std::time::Duration) -> [u32; 30] {
     let mut bins = [0; 30];
     for seed in 0..count {
-        bins[usize::try_from(first(seed).as_secs()).unwrap()] += 1;
+        bins[bin(first(seed), secs(1))] += 1;
     }
     bins
 }

@@ -1,7 +1,6 @@
 //! The table of states and events, and the diagram: both in docs/STATES.md, both from the real machine.
 
 use std::collections::BTreeMap;
-use std::fmt::Write as _;
 use std::{env, fs};
 
 use steadfast::machine::{Action, Admission, Event, Permit, State};
@@ -55,17 +54,17 @@ fn after(events: &[Event]) -> Lone {
 }
 
 /// An event as a row: `name(class)` of the diagram's event `name`.
-#[derive(Clone)]
+#[derive(Clone, Copy)]
 struct Row {
     event: Event,
-    name: String,
+    name: &'static str,
     class: &'static str,
 }
 
 fn rows() -> Vec<Row> {
-    let plain = |event, name: &str| vec![Row { event, name: name.to_owned(), class: "" }];
-    let classed = |event: fn(Failure) -> Event, name: &str| {
-        CLASSES.map(|(class, failure)| Row { event: event(failure), name: name.to_owned(), class }).to_vec()
+    let plain = |event, name| vec![Row { event, name, class: "" }];
+    let classed = |event: fn(Failure) -> Event, name| {
+        CLASSES.map(|(class, failure)| Row { event: event(failure), name, class }).to_vec()
     };
     [
         plain(Event::Start, "Start"),
@@ -80,8 +79,8 @@ fn rows() -> Vec<Row> {
         plain(Event::Drain, "Drain"),
         plain(Event::Closed, "Closed"),
         vec![
-            Row { event: Event::TimedOut, name: "TimedOut".to_owned(), class: EARLY },
-            Row { event: Event::TimedOut, name: "TimedOut".to_owned(), class: DUE },
+            Row { event: Event::TimedOut, name: "TimedOut", class: EARLY },
+            Row { event: Event::TimedOut, name: "TimedOut", class: DUE },
         ],
     ]
     .concat()
@@ -157,46 +156,43 @@ fn kind(action: Action) -> String {
 }
 
 fn table(columns: &[Column], rows: &[Row]) -> String {
-    let mut text = String::from("| event |");
-    for column in columns {
-        write!(text, " {} |", column.name).unwrap();
-    }
-    text.push_str("\n|---|");
-    text.push_str(&"---|".repeat(columns.len()));
+    let names: Vec<_> = columns.iter().map(|column| column.name).collect();
+    let mut lines =
+        vec![format!("| event | {} |", names.join(" | ")), format!("|---{}|", "|---".repeat(columns.len()))];
     for row in rows {
         let class = if row.class.is_empty() { String::new() } else { format!(" ({})", row.class) };
-        write!(text, "\n| `{}`{class} |", row.name).unwrap();
-        for column in columns {
-            write!(text, " {} |", run(column, row).text).unwrap();
-        }
+        let cells: Vec<_> = columns.iter().map(|column| run(column, row).text).collect();
+        lines.push(format!("| `{}`{class} | {} |", row.name, cells.join(" | ")));
     }
-    text + "\n"
+    lines.join("\n") + "\n"
 }
 
+/// Events by name, each with its classes.
+type Events = Vec<(&'static str, Vec<&'static str>)>;
+
 fn diagram(columns: &[Column], rows: &[Row]) -> String {
-    // From, to, action; then the events, each with its classes.
-    let mut edges: BTreeMap<(usize, usize, String), Vec<(String, Vec<&str>)>> = BTreeMap::new();
+    // From, to and action of an arrow; what leads there.
+    let mut arrows: BTreeMap<(usize, usize, String), Events> = BTreeMap::new();
     for column in columns {
         for row in rows {
             let cell = run(column, row);
             if cell.action == Action::Continue {
                 continue;
             }
-            let events = edges.entry((order(cell.from), order(cell.to), kind(cell.action))).or_default();
+            let events = arrows.entry((order(cell.from), order(cell.to), kind(cell.action))).or_default();
             match events.iter_mut().find(|(name, _)| *name == row.name) {
                 Some((_, classes)) if classes.contains(&row.class) => {}
                 Some((_, classes)) => classes.push(row.class),
-                None => events.push((row.name.clone(), vec![row.class])),
+                None => events.push((row.name, vec![row.class])),
             }
         }
     }
-    let mut text = String::from("```mermaid\nstateDiagram-v2\n    [*] --> Idle\n");
-    for ((from, to, action), events) in edges {
-        let (from, to) = (STATES[from], STATES[to]);
+    let arrows = arrows.iter().map(|((from, to, action), events)| {
         let events: Vec<_> = events.iter().map(|(name, classes)| label(name, classes)).collect();
-        writeln!(text, "    {from:?} --> {to:?}: {} / {action}", events.join(", ")).unwrap();
-    }
-    text + "    Stopped --> [*]\n```\n"
+        format!("    {:?} --> {:?}: {} / {action}\n", STATES[*from], STATES[*to], events.join(", "))
+    });
+    let arrows: String = arrows.collect();
+    format!("```mermaid\nstateDiagram-v2\n    [*] --> Idle\n{arrows}    Stopped --> [*]\n```\n")
 }
 
 /// `Failed` where every class leads there, `Failed(Permanent)` otherwise.
@@ -238,7 +234,7 @@ fn the_page_of_states_is_what_the_machine_does() {
 fn the_table_knows_every_state_event_and_class() {
     let states: Vec<_> = STATES.iter().map(|state| format!("{state:?}")).collect();
     assert_eq!(sorted(states), variants(include_str!("../../src/machine/event.rs"), "State"));
-    let events: Vec<_> = rows().iter().map(|row| row.name.clone()).collect();
+    let events: Vec<_> = rows().iter().map(|row| row.name.to_owned()).collect();
     assert_eq!(sorted(events), variants(include_str!("../../src/machine/event.rs"), "Event"));
     let classes = CLASSES.iter().map(|(class, _)| class.split(',').next().unwrap().to_owned()).collect();
     assert_eq!(sorted(classes), variants(include_str!("../../src/machine/failure.rs"), "Failure"));
@@ -259,7 +255,7 @@ fn variants(source: &str, name: &str) -> Vec<String> {
     let (body, _) = body.split_once("\n}\n").expect("its end");
     let variant = |line: &str| {
         let line = line.strip_prefix("    ")?;
-        line.starts_with(char::is_uppercase).then(|| line.split([',', '(', ' ']).next().unwrap().to_owned())
+        line.starts_with(char::is_uppercase).then(|| line.split([',', '(', ' ']).take(1).collect())
     };
     sorted(body.lines().filter_map(variant).collect())
 }

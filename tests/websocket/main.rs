@@ -1,0 +1,8 @@
+//! The websocket connector and its connections, against a server that is scripted byte by byte.
+#![cfg(feature = "websocket")]
+
+mod connection;
+mod dial;
+mod liveness;
+mod server;
+mod tls;
