@@ -69,6 +69,7 @@ impl Gate {
             self.phase = Phase::Narrow;
             self.epoch += 1;
             (self.narrowed, self.proven, self.row) = (self.epoch, false, 0);
+            self.refused.distrust();
         }
     }
 
