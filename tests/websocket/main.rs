@@ -5,4 +5,5 @@ mod connection;
 mod dial;
 mod liveness;
 mod server;
+mod supervised;
 mod tls;

@@ -47,7 +47,11 @@ pub(crate) struct WsServer {
 
 impl WsServer {
     pub(crate) async fn start() -> Self {
-        let (listener, port) = listen("127.0.0.1").await;
+        Self::on(listen("127.0.0.1").await.0)
+    }
+
+    pub(crate) fn on(listener: TcpListener) -> Self {
+        let port = listener.local_addr().expect("an address").port();
         Self { listener, port }
     }
 

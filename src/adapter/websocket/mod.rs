@@ -1,7 +1,32 @@
 //! Websockets, by `tokio-tungstenite`, with TLS by rustls.
 //!
-//! [`WebSocketConnector`] dials, [`Connection`] is what it gives, [`Error`] says why not or why no longer. The connector
-//! is used in a `Supervisor`, or by itself:
+//! [`WebSocketConnector`] dials, [`Connection`] is what it gives, [`Error`] says why not or why no longer. In a
+//! [`Supervisor`](crate::Supervisor), a session is a loop over [`Connection::next`], whose error says what follows:
+//!
+//! ```no_run
+//! use std::ops::ControlFlow;
+//! use steadfast::websocket::{Connection, Error, WebSocketConnector};
+//! use steadfast::{Lease, Session, Supervisor};
+//!
+//! # async fn example() -> Result<(), Box<dyn std::error::Error>> {
+//! let connector = WebSocketConnector::builder("wss://example.com/feed").header("Authorization", "Bearer …").build()?;
+//! let supervisor = Supervisor::new(connector);
+//! supervisor
+//!     .run(|connection: Lease<Connection>, session: Session| async move {
+//!         connection.send("subscribe".into()).await?;
+//!         loop {
+//!             tokio::select! {
+//!                 message = connection.next() => println!("{}", message?),
+//!                 () = session.draining() => return Ok::<_, Error>(ControlFlow::<()>::Continue(())),
+//!             }
+//!         }
+//!     })
+//!     .await?;
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! By itself, for one connection:
 //!
 //! ```no_run
 //! use std::time::{Duration, Instant};
@@ -9,14 +34,9 @@
 //! use steadfast::{Attempt, Connector};
 //!
 //! # async fn example() -> Result<(), Box<dyn std::error::Error>> {
-//! let connector = WebSocketConnector::builder("wss://example.com/feed")
-//!     .header("Authorization", "Bearer …")
-//!     .ping_interval(Duration::from_secs(20))
-//!     .build()?;
+//! let connector = WebSocketConnector::new("wss://example.com/feed")?;
 //! let limit = Duration::from_secs(10);
-//! let attempt = Attempt::first(Instant::now() + limit);
-//! let connection = tokio::time::timeout(limit, connector.connect(attempt)).await??;
-//! connection.send("hello".into()).await?;
+//! let connection = tokio::time::timeout(limit, connector.connect(Attempt::first(Instant::now() + limit))).await??;
 //! println!("{}", connection.next().await?);
 //! # Ok(())
 //! # }
