@@ -20,11 +20,13 @@ impl Endpoint {
         let authority = |text: &str| text.split(['/', '?', '#']).next().unwrap_or_default().to_owned();
         let mut hosts = authority(rest);
         let port_is_none = hosts.rsplit_once(':').is_some_and(|(_, port)| port.contains(|c: char| !c.is_ascii_digit()));
-        if hosts.contains('@') || (port_is_none && !hosts.ends_with(']')) {
+        if let Some((_, after)) = rest.rsplit_once('@')
+            && (hosts.contains('@') || (port_is_none && !hosts.ends_with(']')))
+        {
             // A password may contain what ends an authority: what stands before the last `@` is never shown.
-            hosts = rest.rsplit_once('@').map_or(hosts, |(_, after)| authority(after));
+            hosts = authority(after);
         }
-        Self(scheme.map_or_else(|| hosts.into(), |scheme| format!("{scheme}://{hosts}").into()))
+        Self(scheme.map_or_else(|| hosts.as_str().into(), |scheme| format!("{scheme}://{hosts}").into()))
     }
 
     /// For connectors that do not say what they dial.
