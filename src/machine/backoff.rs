@@ -35,7 +35,7 @@ pub enum Jitter {
 /// | `base` | time | given | the first delay; zero is refused by the policy |
 /// | `cap` | time | given | under 3 · base is refused for `Decorrelated`; `Duration::MAX` is fine |
 /// | `jitter` | | `Decorrelated` | see [`Jitter`] |
-/// | `floor` | time | zero | no delay is shorter; at or above the cap every delay is the floor |
+/// | `floor` | time | zero | no delay is shorter; from `base` on it is refused: early delays would all be the floor |
 /// | `fast` | attempts, time | none | that many delays of `delay` ± 50 % before the curve begins |
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Backoff {
@@ -77,23 +77,22 @@ impl Backoff {
     }
 
     /// The delay after the `failures`-th failure in a row (from 1), where the previous one was `previous` (zero for
-    /// none). Always in [1 ns, cap], or the floor where that is higher.
+    /// none). Always in [1 ns, cap], or the floor where that is higher; a base above the cap is as the cap.
     pub fn delay<R: Rng + ?Sized>(&self, failures: u32, previous: Duration, rng: &mut R) -> Duration {
-        if failures <= self.fast {
-            return uniform(self.fast_delay / 2, self.fast_delay.saturating_mul(3) / 2, rng);
-        }
-        let grown = failures - self.fast;
+        let grown = failures.saturating_sub(self.fast);
         let (low, high) = match self.jitter {
+            _ if grown == 0 => (self.fast_delay / 2, self.fast_delay.saturating_mul(3) / 2),
             Jitter::Band(p) => (scale(self.cap, (1.0 - p) / (1.0 + p)), self.cap),
             Jitter::Decorrelated => {
                 let prev = previous.max(self.base);
-                (prev.min(self.base.max(self.cap / 3)), prev.saturating_mul(3).min(self.cap))
+                (prev.min(self.base.max(self.cap / 3)), prev.saturating_mul(3))
             }
             Jitter::Equal => (self.ceiling(grown) / 2, self.ceiling(grown)),
             Jitter::Full => (Duration::ZERO, self.ceiling(grown)),
             Jitter::None => (self.ceiling(grown), self.ceiling(grown)),
         };
-        uniform(low.max(self.floor), high.max(self.floor), rng)
+        let high = high.min(self.cap);
+        uniform(low.min(high).max(self.floor), high.max(self.floor), rng)
     }
 
     /// min(cap, base · 2^(n − 1)).
@@ -211,12 +210,6 @@ impl Step {
         if refusals > 0 && self.refused_since.is_none() {
             self.refused_since = Some(now);
         }
-    }
-
-    /// One more answer that asked for less.
-    pub(super) fn throttle(&mut self, now: Instant) {
-        self.throttled = self.throttled.saturating_add(1);
-        self.fail(now, 1);
     }
 
     /// A delay of the quick curve.

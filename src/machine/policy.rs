@@ -8,6 +8,7 @@ use std::time::Duration;
 use rand::Rng;
 
 use super::backoff::{Backoff, Growth, Jitter, uniform};
+use super::time::scale;
 
 /// What to do with a server's wait beyond [`Policy::hint_limit`]. Decided on the raw value, before jitter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -61,6 +62,8 @@ pub struct Policy {
     pub(super) stop_on_permanent: bool,
     pub(super) failures_to_narrow: NonZeroU32,
     pub(super) max_age: Option<Duration>,
+    /// What the fleet's window was computed from, to be checked with the rest.
+    fleet_capacity: Option<f64>,
 }
 
 impl Default for Policy {
@@ -84,6 +87,7 @@ impl Default for Policy {
             stop_on_permanent: false,
             failures_to_narrow: NonZeroU32::MIN.saturating_add(4),
             max_age: None,
+            fleet_capacity: None,
         }
     }
 }
@@ -114,23 +118,23 @@ impl Policy {
     /// drawn from [x/3, x] with x doubling from W/3 up to 8 W, because the capacity may be wrong. In the model every
     /// outage from 1 s to 600 s ends within 1.17 of the shortest possible time with under 1 % refused.
     ///
-    /// The price: a client that lost only its own connection waits W/2 on average. A capacity that is not a positive
-    /// number is refused when the policy is used, as `recovery_spread`.
+    /// The price: a client that lost only its own connection waits W/2 on average. W is 20 ms at least, because timers
+    /// tell no less apart. A capacity that is not a positive number is refused when the policy is used, as
+    /// `capacity_per_second`.
     #[must_use]
     pub fn for_fleet(clients: u32, capacity_per_second: f64) -> Self {
         let seconds = 1.15 * f64::from(clients.max(1)) / capacity_per_second;
-        let window = Duration::try_from_secs_f64(seconds).unwrap_or(Duration::MAX);
-        let sixth = window / 6;
+        let window = Duration::try_from_secs_f64(seconds).unwrap_or(Duration::MAX).max(LEAST_WINDOW);
         Self {
-            quick: Backoff::new((window / 20).max(Duration::from_millis(1)), window.saturating_mul(21) / 20)
-                .jitter(Jitter::Band(0.05)),
-            growing: Growth::new(sixth, 2.0, window.saturating_mul(8))
+            quick: Backoff::new(window / 20, window.saturating_mul(21) / 20).jitter(Jitter::Band(0.05)),
+            growing: Growth::new(window / 6, 2.0, window.saturating_mul(8))
                 .jitter(Jitter::Band(0.5))
                 .age_share(0.0)
                 .timeout_weight(1),
             recovery_spread: window,
             startup_spread: window,
             advice_limit: window.max(Duration::from_secs(60)),
+            fleet_capacity: Some(capacity_per_second),
             ..Self::default()
         }
     }
@@ -311,28 +315,51 @@ impl Policy {
     ///
     /// [`InvalidPolicy`] names the first field that cannot work, its value and what is allowed.
     pub fn validate(&self) -> Result<(), InvalidPolicy> {
+        if let Some(capacity) = self.fleet_capacity
+            && !(capacity > 0.0 && capacity.is_finite())
+        {
+            return refuse("capacity_per_second", capacity, "a number above zero: what the server accepts in a second");
+        }
         check_curve("quick", &self.quick)?;
         check_curve("slow", &self.slow)?;
         check_growth(&self.growing, self.quick.base)?;
-        nonzero("stable_after", self.stable_after)?;
-        nonzero("attempt_deadline", self.attempt_deadline)?;
-        nonzero("drain", self.drain)?;
-        nonzero("close", self.close)?;
+        bounded("stable_after", self.stable_after)?;
+        bounded("attempt_deadline", self.attempt_deadline)?;
+        bounded("handshake_limit", self.handshake_limit)?;
+        bounded("drain", self.drain)?;
+        bounded("close", self.close)?;
         nonzero("hint_limit", self.hint_limit)?;
+        nonzero("advice_limit", self.advice_limit)?;
         if self.handshake_limit < self.attempt_deadline {
             return refuse("handshake_limit", self.handshake_limit, "at least the attempt_deadline");
         }
-        if self.recovery_spread == Duration::MAX {
-            return refuse("recovery_spread", self.recovery_spread, "a window that ends; is the capacity above zero?");
-        }
-        for (field, value) in [("give_up_after", self.give_up_after), ("max_age", self.max_age)] {
-            if let Some(value) = value {
-                nonzero(field, value)?;
+        for (field, spread) in [("recovery_spread", self.recovery_spread), ("startup_spread", self.startup_spread)] {
+            if spread == Duration::MAX {
+                return refuse(field, spread, "a window that ends");
             }
         }
-        Ok(())
+        if let Some(limit) = self.give_up_after {
+            nonzero("give_up_after", limit)?;
+        }
+        match self.max_age {
+            Some(age) if youngest(age) <= self.stable_after => {
+                refuse("max_age", age, "an age whose last tenth begins after stable_after: nothing else is forgiven")
+            }
+            _ => Ok(()),
+        }
     }
 }
+
+/// The age from which a connection may be ended for its age.
+pub(super) fn youngest(max_age: Duration) -> Duration {
+    scale(max_age, 0.9)
+}
+
+/// Timers tell a millisecond apart; a band of 5 % of less than this is no band.
+const LEAST_WINDOW: Duration = Duration::from_millis(20);
+
+/// Whatever hangs for longer than this is no longer waited for.
+const LONGEST: Duration = Duration::from_secs(86_400);
 
 /// More than this on top of a server's wait would be disobedience of another kind.
 const MOST_POLITE: Duration = Duration::from_secs(2);
@@ -348,11 +375,18 @@ fn check_curve(name: &'static str, curve: &Backoff) -> Result<(), InvalidPolicy>
     if curve.jitter == Jitter::Decorrelated && curve.cap < curve.base.saturating_mul(3) {
         return refuse(field("cap"), curve.cap, "at least 3 · base for decorrelated jitter");
     }
-    if curve.floor > curve.cap {
-        return refuse(field("floor"), curve.floor, "at most cap");
+    if curve.floor >= curve.base {
+        return refuse(
+            field("floor"),
+            curve.floor,
+            "under base, or else raise base: early delays would all be the floor",
+        );
     }
     if curve.fast > 0 && (curve.fast_delay.is_zero() || curve.fast_delay > curve.cap) {
         return refuse(field("fast"), curve.fast_delay, "a delay above zero and at most cap");
+    }
+    if curve.fast > 0 && curve.fast_delay <= curve.floor {
+        return refuse(field("fast"), curve.fast_delay, "a delay above floor");
     }
     check_band(field("jitter"), curve.jitter)
 }
@@ -384,6 +418,12 @@ fn check_band(field: impl Into<String>, jitter: Jitter) -> Result<(), InvalidPol
         Jitter::Band(p) if !(0.0..1.0).contains(&p) => refuse(field, p, "a band from 0 to under 1"),
         _ => Ok(()),
     }
+}
+
+/// For what ends something that hangs, and for what forgives.
+fn bounded(field: &'static str, value: Duration) -> Result<(), InvalidPolicy> {
+    nonzero(field, value)?;
+    if value > LONGEST { refuse(field, value, "at most a day") } else { Ok(()) }
 }
 
 fn nonzero(field: &'static str, value: Duration) -> Result<(), InvalidPolicy> {

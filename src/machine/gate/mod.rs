@@ -207,10 +207,11 @@ impl Gate {
     pub fn admit<R: Rng + ?Sized>(&mut self, now: Instant, member: Member, lease: Duration, rng: &mut R) -> Admission {
         self.tick(now, rng);
         let base = self.policy.quick.base;
-        if let Some(until) = self.refused.ask(now, member, lease, base) {
+        let side_by_side = matches!(self.phase, Phase::Paced(_));
+        if let Some(wait) = self.refused.ask(now, member, side_by_side, lease, base) {
             self.queue.remove(member, now);
             self.wake_head(now);
-            return Admission::Wait(Wait { until, earliest: until, cause: WaitCause::Refused });
+            return Admission::Wait(wait);
         }
         let opening = self.opening(now);
         if let Some((opening, _)) = opening {
@@ -257,7 +258,8 @@ impl Gate {
         let started = flight.map_or(now, |flight| flight.started);
         let wait = match outcome {
             Ok(()) => {
-                self.refused.accepted(member.credential, &mut self.wakes);
+                let proven = add(now, self.policy.stable_after);
+                self.refused.accepted(member, proven, &mut self.wakes);
                 if current {
                     self.succeeded(now, started, rng);
                 }
@@ -290,6 +292,9 @@ impl Gate {
     ) -> Option<Wait> {
         self.tick(now, rng);
         let current = self.is_current(tenure.epoch);
+        if failure != Failure::Unauthorized {
+            self.refused.release(member, &mut self.wakes);
+        }
         let wait = if tenure.stable {
             // Two hundred sessions lost to a silent server must not become two hundred hanging dials.
             if matches!(self.phase, Phase::Closed) || current {
@@ -310,8 +315,9 @@ impl Gate {
     }
 
     /// A session has lived `stable_after`: everything is forgiven.
-    pub fn stable(&mut self, now: Instant, tenure: Tenure) {
+    pub fn stable(&mut self, now: Instant, member: Member, tenure: Tenure) {
         self.close_if_quiet(now);
+        self.refused.forget(member.credential, &mut self.wakes);
         if !self.is_current(tenure.epoch) {
             return;
         }
@@ -334,11 +340,13 @@ impl Gate {
         self.wake_head(now);
     }
 
-    /// A human or a network change says that it is worth asking now: ends the open time and the slow curve of the
-    /// member's credential; not a hint, not the window, not the distance between two attempts.
-    pub fn hasten(&mut self, now: Instant, member: Member) {
-        self.window.end_open_time();
-        self.refused.hasten(now, member.credential);
+    /// A human or a network change says that it is worth asking by `drawn`: ends the open time and the slow curve of
+    /// the member's credential then; not a hint, not the window, not the distance between two attempts.
+    ///
+    /// The first draw of each open time counts: of two hundred, the least would be no spread.
+    pub fn hasten(&mut self, now: Instant, member: Member, drawn: Instant) {
+        self.window.hasten(drawn);
+        self.refused.hasten(member, drawn);
         self.wake_head(now);
     }
 

@@ -50,7 +50,7 @@ impl Gate {
             Failure::Unauthorized => {
                 self.proved_alive(now, origin, rng);
                 let (base, slow) = (self.policy.quick.base, self.policy.slow);
-                let until = self.refused.refuse(now, origin.member, origin.started, base, &slow, rng);
+                let until = self.refused.refuse(now, origin, base, &slow, rng);
                 Wait::own(until, WaitCause::Refused)
             }
             Failure::Throttled { retry_after } => self.throttled(now, origin, retry_after, step, rng),
@@ -69,6 +69,7 @@ impl Gate {
             self.phase = Phase::Narrow;
             self.epoch += 1;
             (self.narrowed, self.proven, self.row) = (self.epoch, false, 0);
+            self.refused.distrust();
         }
     }
 
@@ -100,13 +101,14 @@ impl Gate {
         let weight = self.weight(failure);
         step.throttled = 0;
         if origin.current {
-            self.step.throttled = 0;
-            self.row = self.row.saturating_add(1);
-            if self.absorbed_by_pace(now, origin, rng) {
-                return self.first_step(now, weight, rng);
+            (self.row, self.step.throttled) = (self.row.saturating_add(1), 0);
+            self.blame(origin.member);
+            // A refusal among successes cuts the pace and no more; too many in a row, or a session that ends too soon,
+            // end it.
+            if self.cut_pace(now, origin, rng) && self.row < self.policy.failures_to_narrow.get() {
+                return self.absorbed(now, weight, WaitCause::Backoff, step, rng);
             }
             self.narrow();
-            self.blame(origin.member);
         }
         step.fail(now, weight);
         let delay =
@@ -115,16 +117,13 @@ impl Gate {
         Wait::own(add(now, delay), WaitCause::Backoff)
     }
 
-    /// A refusal among successes cuts the pace and no more; too many in a row, or a session that ends too soon, end it.
-    fn absorbed_by_pace<R: Rng + ?Sized>(&mut self, now: Instant, origin: Origin, rng: &mut R) -> bool {
-        let enough = self.row >= self.policy.failures_to_narrow.get();
-        match &mut self.phase {
-            Phase::Paced(pace) if origin.dial => {
-                pace.refused(now, origin.started, rng);
-                !enough
-            }
-            Phase::Closed | Phase::Narrow | Phase::Paced(_) => false,
+    /// A refused dial slows a pace down; `false` where there is none to slow down.
+    fn cut_pace<R: Rng + ?Sized>(&mut self, now: Instant, origin: Origin, rng: &mut R) -> bool {
+        let Phase::Paced(pace) = &mut self.phase else { return false };
+        if origin.dial {
+            pace.refused(now, origin.started, rng);
         }
+        origin.dial
     }
 
     /// The gate is narrow and one more attempt has failed: draws the delay, which is the open time as well if more
@@ -137,6 +136,21 @@ impl Gate {
         step: &Step,
         rng: &mut R,
     ) -> Duration {
+        if !self.note(now, origin, weight, step) {
+            return self.alone(now, step, weight, rng);
+        }
+        let delay = self.together(now, weight, rng);
+        self.step.previous = delay;
+        self.trips = self.trips.saturating_add(1);
+        self.window.open(add(now, delay));
+        self.queue.draw_head(now, rng);
+        // A connection that is further along than all of them keeps its own, longer delay to itself.
+        if step.failures() > self.step.failures() { self.alone(now, step, weight, rng).max(delay) } else { delay }
+    }
+
+    /// Takes the gate one step along its curve; `false` if one connection alone is to blame. Only a dial that began
+    /// after the last one that counted counts towards the growing curve.
+    fn note(&mut self, now: Instant, origin: Origin, weight: u32, step: &Step) -> bool {
         let shared = self.is_shared();
         if shared || self.step.failures() == 0 {
             let counts = self.counted.is_none_or(|counted| origin.started > counted);
@@ -145,20 +159,11 @@ impl Gate {
                 self.counted = Some(origin.started);
             }
         }
-        if !shared {
-            return self.alone(now, step, weight, rng);
-        }
         if self.members <= 1 {
             // A gate of one is as far along as its connection.
             self.step = *step;
         }
-        let delay = self.draw(now, &self.step, weight, self.sharers(), rng);
-        self.step.previous = delay;
-        self.trips = self.trips.saturating_add(1);
-        self.window.open(add(now, delay));
-        self.queue.draw_head(now, rng);
-        // A connection that is further along than all of them keeps its own, longer delay to itself.
-        if step.failures() > self.step.failures() { self.alone(now, step, weight, rng).max(delay) } else { delay }
+        shared
     }
 
     fn throttled<R: Rng + ?Sized>(
@@ -170,56 +175,50 @@ impl Gate {
         rng: &mut R,
     ) -> Wait {
         let hint = retry_after.and_then(|hint| self.policy.obeyed(hint));
-        let binds = origin.current && if hint.is_some() { origin.dial } else { self.binds_all(now, origin, rng) };
-        step.throttle(now);
-        if binds {
-            self.step.throttle(now);
-            self.narrow();
+        let paced = origin.current && self.cut_pace(now, origin, rng);
+        step.throttled = step.throttled.saturating_add(1);
+        if paced && hint.is_none() {
+            return self.absorbed(now, 1, WaitCause::Throttled, step, rng);
         }
-        let growing = self.draw_throttled(now, binds, step, rng);
+        step.fail(now, 1);
+        let mut shared = false;
+        if origin.current {
+            self.step.throttled = self.step.throttled.saturating_add(1);
+            if !paced {
+                self.blame(origin.member);
+                shared = self.note(now, origin, 1, step);
+            }
+        }
+        let growing = if shared { self.together(now, 1, rng) } else { self.alone(now, step, 1, rng) };
+        step.previous = growing;
+        if shared {
+            self.step.previous = growing;
+        }
         let Some(hint) = hint else {
             let until = add(now, growing);
-            if binds {
+            if shared {
+                self.shut(now, rng);
                 self.window.open(until);
             }
             return Wait::own(until, WaitCause::Throttled);
         };
         let polite = self.policy.polite_jitter(hint, rng);
         // Ten thousand clients that obey the same minute need more than two seconds of spread.
-        let again = step.throttled > 1 || (binds && self.step.throttled > 1);
-        let jitter = if again { polite.max(growing) } else { polite };
-        let until = add(now, hint.saturating_add(jitter));
+        let again = step.throttled > 1 || (origin.current && self.step.throttled > 1);
+        let until = add(now, hint.saturating_add(if again { polite.max(growing) } else { polite }));
         if origin.dial {
+            if origin.current {
+                self.shut(now, rng);
+            }
             self.window.hint(until);
         }
         Wait::own(until, WaitCause::Throttled)
     }
 
-    /// A delay of the growing curve, from the further of the connection's own step and the gate's.
-    fn draw_throttled<R: Rng + ?Sized>(&mut self, now: Instant, binds: bool, step: &mut Step, rng: &mut R) -> Duration {
-        let delay = if binds && self.step.throttled > step.throttled {
-            self.draw(now, &self.step, 1, self.sharers(), rng)
-        } else {
-            self.alone(now, step, 1, rng)
-        };
-        step.previous = delay;
-        if binds {
-            self.step.previous = delay;
-        }
-        delay
-    }
-
-    /// Whether a throttled dial without a number holds everybody: not while a pace absorbs it, and not one
-    /// connection's own limit.
-    fn binds_all<R: Rng + ?Sized>(&mut self, now: Instant, origin: Origin, rng: &mut R) -> bool {
-        if origin.dial
-            && let Phase::Paced(pace) = &mut self.phase
-        {
-            pace.refused(now, origin.started, rng);
-            return false;
-        }
-        self.blame(origin.member);
-        self.is_shared()
+    /// Narrow, and whose reconnect the next attempt is gets drawn.
+    fn shut<R: Rng + ?Sized>(&mut self, now: Instant, rng: &mut R) {
+        self.narrow();
+        self.queue.draw_head(now, rng);
     }
 
     fn weight(&self, failure: Failure) -> u32 {
@@ -246,13 +245,14 @@ impl Gate {
         }
     }
 
-    /// For how many connections the one that asks speaks.
-    fn sharers(&self) -> u32 {
-        u32::try_from(self.queue.len() + 1).unwrap_or(u32::MAX)
-    }
-
     fn is_shared(&self) -> bool {
         self.members <= 1 || self.blamed[1].is_some()
+    }
+
+    /// The delay of all by the gate's curve: one speaks for those who wait.
+    fn together<R: Rng + ?Sized>(&self, now: Instant, weight: u32, rng: &mut R) -> Duration {
+        let sharers = u32::try_from(self.queue.len() + 1).unwrap_or(u32::MAX);
+        self.draw(now, &self.step, weight, sharers, rng)
     }
 
     /// The delay of a connection by its own curve.
@@ -260,10 +260,21 @@ impl Gate {
         self.draw(now, step, weight, 1, rng)
     }
 
-    fn first_step<R: Rng + ?Sized>(&self, now: Instant, weight: u32, rng: &mut R) -> Wait {
+    /// The wait of a connection that a pace refused: at first it queues again soon, because the pace bounds what that
+    /// costs; refused again it may have a reason of its own, and waits the first growing step.
+    fn absorbed<R: Rng + ?Sized>(
+        &self,
+        now: Instant,
+        weight: u32,
+        cause: WaitCause,
+        step: &mut Step,
+        rng: &mut R,
+    ) -> Wait {
         let mut first = Step::default();
         first.fail(now, weight);
-        Wait::own(add(now, self.alone(now, &first, weight, rng)), WaitCause::Backoff)
+        step.previous = self.alone(now, &first, if step.refusals == 0 { 0 } else { weight }, rng);
+        step.fail(now, weight);
+        Wait::own(add(now, step.previous), cause)
     }
 
     /// Nobody answered: the quick curve. It answered and failed: the growing one.

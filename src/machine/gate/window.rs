@@ -23,6 +23,7 @@ pub(super) struct Window {
     last_start: Option<Instant>,
     freed_at: Option<Instant>,
     open_until: Option<Instant>,
+    hastened: bool,
     hint_until: Option<Instant>,
 }
 
@@ -65,6 +66,15 @@ impl Window {
     /// Starts an open time, or lengthens the one that runs.
     pub(super) fn open(&mut self, until: Instant) {
         self.open_until = self.open_until.max(Some(until));
+        self.hastened = false;
+    }
+
+    /// Ends the open time by `drawn`; once.
+    pub(super) fn hasten(&mut self, drawn: Instant) {
+        if !self.hastened {
+            self.open_until = self.open_until.map(|until| until.min(drawn));
+            self.hastened = true;
+        }
     }
 
     /// The server named a wait: it binds everyone.

@@ -38,6 +38,8 @@ pub struct Lifecycle {
     parked: bool,
     /// Somebody asked to reconnect: once a wait; while connecting, the dial's success is dropped.
     hastened: bool,
+    /// When a call to reconnect was last followed.
+    hastened_at: Option<Instant>,
     /// No attempt before this, whoever asks.
     hint: Option<Instant>,
     /// In `Connecting`.
@@ -74,6 +76,7 @@ impl Lifecycle {
             queued: false,
             parked: false,
             hastened: false,
+            hastened_at: None,
             hint: None,
             permit: None,
             dialled_at: None,
@@ -203,7 +206,9 @@ impl Lifecycle {
                 Action::Continue
             }
             Event::Reconnect => {
-                self.hastened = true;
+                // Those that follow at once are the call that started this dial.
+                let base = self.policy.quick.base;
+                self.hastened |= self.hastened_at.is_none_or(|at| add(at, base) <= now);
                 Action::Continue
             }
             Event::Drain => {
@@ -232,7 +237,10 @@ impl Lifecycle {
             }
             Event::Lost(failure) => self.lost(now, failure, gate, rng),
             // Charged to nobody: the other side has done nothing wrong.
-            Event::Reconnect => self.recover(now, None, gate, rng),
+            Event::Reconnect => {
+                self.hastened_at = Some(now);
+                self.recover(now, None, gate, rng)
+            }
             Event::TimedOut if self.retire_at.is_some_and(|at| at <= now) => self.recover(now, None, gate, rng),
             Event::Drain => {
                 (self.state, self.winding_down, self.ending) = (State::Draining, true, StopReason::Drained);

@@ -8,16 +8,14 @@ use super::Lifecycle;
 use crate::machine::backoff::uniform;
 use crate::machine::event::{Action, State, StopReason, WaitCause};
 use crate::machine::gate::{Admission, Gate, Tenure, Wait};
-use crate::machine::time::{add, scale};
+use crate::machine::policy::youngest;
+use crate::machine::time::add;
 use crate::machine::{Failure, Step};
 
 impl Lifecycle {
     pub(super) fn start<R: Rng + ?Sized>(&mut self, now: Instant, gate: &mut Gate, rng: &mut R) -> Action {
-        if self.policy.startup_spread.is_zero() {
-            return self.ask(now, gate, rng);
-        }
-        let until = add(now, uniform(Duration::ZERO, self.policy.startup_spread, rng));
-        self.rest(now, Wait::own(until, WaitCause::Spread))
+        let drawn = add(now, draw(self.policy.startup_spread, rng));
+        self.ask_at(now, drawn, gate, rng)
     }
 
     /// Asks the gate, and dials or waits as it says.
@@ -60,10 +58,7 @@ impl Lifecycle {
             return self.recover(now, None, gate, rng);
         }
         self.state = State::Connected;
-        self.retire_at = self.policy.max_age.map(|age| {
-            let least = scale(age, 0.9);
-            add(now, uniform(least, age, rng))
-        });
+        self.retire_at = self.policy.max_age.map(|age| add(now, uniform(youngest(age), age, rng)));
         self.deadline = Some(self.stable_at(now).min(self.retire_at.unwrap_or_else(|| self.stable_at(now))));
         Action::Serve { generation: self.generation }
     }
@@ -153,31 +148,34 @@ impl Lifecycle {
         (self.tenure, self.hastened) = (None, false);
         self.hint = self.hint.max(hint);
         let drawn = add(now, self.draw_spread(rng));
+        self.ask_at(now, drawn, gate, rng)
+    }
+
+    /// Ends the own curve, the slow curves and the gate's open time, all by one draw; not a hint, the window or a draw
+    /// that runs already. Once a wait: ten calls are one.
+    pub(super) fn hasten<R: Rng + ?Sized>(&mut self, now: Instant, gate: &mut Gate, rng: &mut R) -> Action {
+        if self.hastened {
+            return Action::Continue;
+        }
+        (self.hastened, self.hastened_at) = (true, Some(now));
+        let drawn = add(now, self.draw_spread(rng));
+        gate.hasten(now, self.member, drawn);
+        if self.queued {
+            return self.ask(now, gate, rng);
+        }
+        match self.wait {
+            Some(wait) if wait.cause == WaitCause::Spread => Action::Continue,
+            wait => self.ask_at(now, wait.map_or(drawn, |wait| wait.until.min(drawn)), gate, rng),
+        }
+    }
+
+    /// Waits for a draw and for what the server asked for, whichever is later; then asks the gate.
+    fn ask_at<R: Rng + ?Sized>(&mut self, now: Instant, drawn: Instant, gate: &mut Gate, rng: &mut R) -> Action {
         let wait = match self.hint {
             Some(hint) if hint >= drawn => Wait::own(hint, WaitCause::Throttled),
             _ => Wait::own(drawn, WaitCause::Spread),
         };
         if wait.until <= now { self.ask(now, gate, rng) } else { self.rest(now, wait) }
-    }
-
-    /// Ends the own curve, the slow curves and the gate's open time; not a hint, the window or the draw. Once a wait:
-    /// ten calls are one.
-    pub(super) fn hasten<R: Rng + ?Sized>(&mut self, now: Instant, gate: &mut Gate, rng: &mut R) -> Action {
-        if self.hastened {
-            return Action::Continue;
-        }
-        self.hastened = true;
-        gate.hasten(now, self.member);
-        if self.queued {
-            return self.ask(now, gate, rng);
-        }
-        let drawn = add(now, self.draw_spread(rng));
-        let until = self.wait.map_or(drawn, |wait| wait.until.min(drawn));
-        match self.hint {
-            Some(hint) if hint > until => self.rest(now, Wait::own(hint, WaitCause::Throttled)),
-            _ if until <= now => self.ask(now, gate, rng),
-            _ => self.rest(now, Wait::own(until, WaitCause::Spread)),
-        }
     }
 
     /// Waits; until the outage is given up at most.
@@ -209,15 +207,14 @@ impl Lifecycle {
             return;
         }
         tenure.stable = true;
-        gate.stable(now, *tenure);
+        gate.stable(now, self.member, *tenure);
         (self.step, self.attempt, self.outage_since) = (Step::default(), 0, None);
         self.handshake = self.policy.attempt_deadline;
         self.deadline = self.retire_at;
     }
 
     fn draw_spread<R: Rng + ?Sized>(&self, rng: &mut R) -> Duration {
-        let spread = self.advice.unwrap_or(self.policy.recovery_spread);
-        if spread.is_zero() { spread } else { uniform(Duration::ZERO, spread, rng) }
+        draw(self.advice.unwrap_or(self.policy.recovery_spread), rng)
     }
 
     /// The server's wait at the end of a stable session, with its jitter.
@@ -241,4 +238,9 @@ impl Lifecycle {
     pub(super) fn is_due(&self, now: Instant) -> bool {
         self.deadline.is_some_and(|deadline| deadline <= now)
     }
+}
+
+/// A point of a spread; none of no spread.
+fn draw<R: Rng + ?Sized>(spread: Duration, rng: &mut R) -> Duration {
+    if spread.is_zero() { spread } else { uniform(Duration::ZERO, spread, rng) }
 }

@@ -1,0 +1,307 @@
+//! The narrow gate: one probe, an open time that grows, no way to get stuck.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use rand::SeedableRng;
+use rand::rngs::SmallRng;
+use steadfast::machine::{Admission, Gate, Member, Mode, Permit, Step, add};
+use steadfast::{Backoff, Failure, Growth, Policy, WaitCause};
+
+use crate::harness::{Answer, Crew, all_secs, bin, millis, plain, secs};
+
+const LEASE: Duration = Duration::from_secs(10);
+
+/// A gate, asked by hand.
+struct Door {
+    gate: Gate,
+    members: Vec<Member>,
+    rng: SmallRng,
+    now: Instant,
+}
+
+impl Door {
+    fn new(policy: Policy, members: u64, seed: u64) -> Self {
+        let mut gate = Gate::new(Arc::new(policy));
+        let members = (0..members).map(|_| gate.join(0)).collect();
+        Self { gate, members, rng: SmallRng::seed_from_u64(seed), now: Instant::now() }
+    }
+
+    fn ask(&mut self, who: usize) -> Result<Permit, (Duration, WaitCause)> {
+        match self.gate.admit(self.now, self.members[who], LEASE, &mut self.rng) {
+            Admission::Go(permit) => Ok(permit),
+            Admission::Wait(wait) => {
+                assert!(wait.until > self.now, "a refusal names an instant in the future");
+                Err((wait.until.duration_since(self.now), wait.cause))
+            }
+            _ => unreachable!(),
+        }
+    }
+
+    /// Everybody asks, and all but one are refused.
+    fn one_of_all(&mut self) -> Permit {
+        let mut let_through: Vec<_> = (0..self.members.len()).filter_map(|who| self.ask(who).ok()).collect();
+        assert_eq!(let_through.len(), 1);
+        let_through.remove(0)
+    }
+
+    /// Waits for its turn.
+    fn next(&mut self, who: usize) -> Permit {
+        loop {
+            match self.ask(who) {
+                Ok(permit) => return permit,
+                Err((wait, _)) => self.pass(wait),
+            }
+        }
+    }
+
+    fn settle(&mut self, permit: Permit, outcome: Result<(), Failure>) -> Option<Duration> {
+        let settled = self.gate.settle(self.now, permit, outcome, &mut Step::default(), &mut self.rng);
+        settled.wait.map(|wait| wait.until.duration_since(self.now))
+    }
+
+    fn pass(&mut self, time: Duration) {
+        self.now = add(self.now, time);
+    }
+}
+
+#[test]
+fn half_open_lets_exactly_one_through() {
+    for seed in 0..1_000 {
+        let mut door = Door::new(Policy::default(), 100, seed);
+        // Asleep until the open time is over, then all at the same instant.
+        for _ in 0..2 {
+            let permit = door.one_of_all();
+            door.settle(permit, Err(Failure::Unreachable));
+            door.pass(secs(1));
+        }
+        door.pass(secs(60));
+        let probe = door.one_of_all();
+        assert_eq!(door.gate.status(door.now).in_flight, 1);
+        assert!((0..100).all(|who| door.ask(who).is_err()), "nor while it is under way");
+        door.gate.abandon(door.now, probe);
+    }
+}
+
+#[test]
+fn the_probe_is_the_reconnect_of_one_that_waits() {
+    let mut crew = Crew::started(plain(), 100, 5, |dial| {
+        assert_eq!(dial.in_flight, 1, "one connect");
+        Answer::Refuse { after: millis(100), failure: Failure::Unreachable }
+    });
+    crew.run_until(secs(120));
+    let who: BTreeSet<_> = crew.dials.iter().map(|dial| dial.who).collect();
+    assert!(who.len() > 4, "drawn, not always the same: {who:?}");
+    assert!(crew.distances().iter().all(|distance| *distance >= secs(1)), "at least base apart");
+}
+
+#[test]
+fn a_cancelled_probe_frees_its_slot_and_is_charged_to_nobody() {
+    let mut door = Door::new(plain(), 2, 5);
+    for round in 0..10_000 {
+        let probe = door.ask(0).expect("the slot is free");
+        door.pass(millis(round % 100));
+        door.gate.abandon(door.now, probe);
+        door.gate.leave(door.now, door.members[0]);
+        let status = door.gate.status(door.now);
+        assert_eq!((status.mode, status.trips, status.in_flight), (Mode::HalfOpen, 0, 0));
+        door.pass(secs(1));
+    }
+    assert!(door.ask(1).is_ok());
+}
+
+#[test]
+fn a_probe_that_never_answers_loses_its_slot_and_counts_as_one_timeout() {
+    let mut door = Door::new(plain(), 1, 5);
+    let probe = door.ask(0).expect("nobody else");
+    door.members.push(door.gate.join(0));
+    let (wait, cause) = door.ask(1).expect_err("one at a time");
+    assert_eq!((wait, cause), (LEASE + secs(1), WaitCause::BreakerOpen), "not before the attempt's own deadline");
+    door.pass(wait);
+    let next = door.ask(1).expect("on time");
+    assert_eq!(door.gate.status(door.now).in_flight, 1);
+    // The first one comes back to life: nobody listens any more.
+    let before = door.gate.status(door.now);
+    door.settle(probe, Ok(()));
+    let after = door.gate.status(door.now);
+    assert_eq!((after.mode, after.trips, after.epoch), (before.mode, before.trips, before.epoch));
+    assert_eq!(after.ignored, before.ignored + 1);
+    // Its timeout is the first failure; this one is the second of two different connections.
+    door.settle(next, Err(Failure::Timeout));
+    assert_eq!(door.gate.status(door.now).trips, 1);
+}
+
+#[test]
+fn a_hanging_probe_of_a_gate_of_one_opens_for_longer() {
+    let mut door = Door::new(plain(), 1, 5);
+    let hangs = door.ask(0).expect("nobody else");
+    door.pass(LEASE + secs(1));
+    let (open, cause) = door.ask(0).expect_err("open");
+    assert_eq!((open, cause), (secs(1), WaitCause::BreakerOpen));
+    assert_eq!(door.gate.status(door.now).trips, 1, "counted once");
+    door.pass(open);
+    door.gate.abandon(door.now, hangs);
+    assert!(door.ask(0).is_ok(), "the next probe comes on time");
+}
+
+#[test]
+fn a_failed_probe_lengthens_the_open_time_until_it_is_forgiven() {
+    let mut crew = Crew::started(plain(), 2, 5, |dial| {
+        if dial.at < secs(80) {
+            Answer::Refuse { after: Duration::ZERO, failure: Failure::Unreachable }
+        } else if dial.at < secs(200) {
+            Answer::Drop { after: Duration::ZERO, uptime: secs(200), failure: Failure::Transient }
+        } else {
+            Answer::Refuse { after: Duration::ZERO, failure: Failure::Unreachable }
+        }
+    });
+    let mut trips = Vec::new();
+    for at in [0, 2, 4, 8, 16, 32, 62] {
+        crew.run_until(secs(at));
+        trips.push(crew.status().trips);
+    }
+    assert_eq!(crew.dialled(), all_secs([0, 1, 3, 7, 15, 31, 61]));
+    assert_eq!(trips, [0, 1, 2, 3, 4, 5, 6], "the first failure is of one connection alone");
+    crew.run_until(secs(150));
+    assert_eq!((crew.connected(), crew.status().trips), (2, 0), "stable");
+    let before = crew.dials.len();
+    crew.run_until(secs(304));
+    let distances = &crew.distances()[before..];
+    assert!(distances.starts_with(&all_secs([1, 2])), "from the beginning: {distances:?}");
+}
+
+#[test]
+fn one_outage_is_one_charge() {
+    let mut door = Door::new(plain(), 60, 5);
+    let first = door.ask(0).expect("the first");
+    door.settle(first, Ok(()));
+    // Sixty quick successes let sixty be under way.
+    for _ in 0..60 {
+        let permit = door.next(1);
+        door.settle(permit, Ok(()));
+    }
+    let flying: Vec<_> = (1..51).map(|who| door.next(who)).collect();
+    assert_eq!(door.gate.status(door.now).in_flight, 50);
+    door.pass(secs(5));
+    let mut epochs = BTreeSet::new();
+    let mut trips = BTreeSet::new();
+    for permit in flying {
+        door.pass(millis(2));
+        door.settle(permit, Err(Failure::Unreachable));
+        let status = door.gate.status(door.now);
+        epochs.insert(status.epoch);
+        trips.insert(status.trips);
+    }
+    assert_eq!(epochs.len(), 2, "narrow once");
+    assert_eq!(trips.into_iter().collect::<Vec<_>>(), [0, 1], "one charge");
+    let status = door.gate.status(door.now);
+    assert_eq!(status.ignored, 45, "five in a row end the pace, the late ones change nothing");
+    assert_eq!(status.mode, Mode::Open);
+}
+
+#[test]
+fn the_end_of_the_open_time_is_no_recovery() {
+    let mut door = Door::new(plain(), 1, 5);
+    let mut waits = Vec::new();
+    for _ in 0..6 {
+        let permit = door.ask(0).expect("half open");
+        let mut step = Step::default();
+        let settled = door.gate.settle(door.now, permit, Err(Failure::Unreachable), &mut step, &mut door.rng);
+        waits.push(settled.wait.unwrap().until.duration_since(door.now));
+        door.pass(secs(3_600));
+        assert_eq!(door.gate.status(door.now).mode, Mode::HalfOpen);
+    }
+    assert_eq!(door.gate.status(door.now).trips, 6);
+}
+
+#[test]
+fn a_thousand_trips_end_at_the_next_probe() {
+    let mut crew = Crew::started(plain(), 3, 5, |dial| {
+        if dial.at < secs(30_100) {
+            Answer::Refuse { after: Duration::ZERO, failure: Failure::Unreachable }
+        } else {
+            Answer::Accept { after: Duration::ZERO }
+        }
+    });
+    crew.run_until(secs(30_100));
+    assert!(crew.status().trips >= 1_000, "{}", crew.status().trips);
+    let distances = crew.distances();
+    assert!(distances[6..].iter().all(|distance| *distance == secs(30)), "the open time stays at its cap");
+    crew.run_until(secs(30_131));
+    assert!(crew.connected() >= 1, "connected at the next probe");
+    crew.run_until(secs(30_150));
+    assert_eq!(crew.connected(), 3);
+}
+
+/// The open time after two connections of a gate have failed, at 10,000 gates.
+fn open_times(policy: &Policy, failure: Failure) -> Vec<Duration> {
+    (0..10_000)
+        .map(|seed| {
+            let mut door = Door::new(policy.clone(), 2, seed);
+            for who in 0..2 {
+                let permit = door.ask(who).expect("half open");
+                door.settle(permit, Err(failure));
+                if who == 0 {
+                    door.pass(policy_base());
+                }
+            }
+            door.gate.status(door.now).until.expect("open").duration_since(door.now)
+        })
+        .collect()
+}
+
+fn policy_base() -> Duration {
+    millis(500)
+}
+
+#[test]
+fn gates_that_trip_together_do_not_open_together() {
+    let policy =
+        Policy::default().quick(Backoff::new(policy_base(), secs(30))).growing(Growth::new(secs(30), 1.0, secs(30)));
+    let mut open = open_times(&policy, Failure::Transient);
+    let mut buckets = [0_u32; 301];
+    for time in &open {
+        buckets[bin(*time, millis(100))] += 1;
+    }
+    assert!(buckets.iter().all(|count| *count <= 300), "{buckets:?}");
+    open.sort_unstable();
+    open.dedup();
+    assert!(open.len() >= 9_990, "{}", open.len());
+}
+
+#[test]
+fn a_short_base_gives_a_short_open_time() {
+    let policy = Policy::default().quick(Backoff::new(millis(200), secs(30)));
+    let open = open_times(&policy, Failure::Unreachable);
+    assert!(open.iter().all(|time| *time >= millis(200) && *time < secs(1)));
+    let distinct: BTreeSet<_> = open.iter().collect();
+    assert!(distinct.len() >= 9_990);
+}
+
+#[test]
+fn every_refusal_names_a_later_instant_and_is_asked_once_a_wake() {
+    // Open, half open with a probe under way, and paced with every slot taken: `Door::ask` checks the instant.
+    let mut door = Door::new(plain(), 5, 5);
+    let probe = door.ask(0).expect("half open");
+    for who in 1..5 {
+        assert_eq!(door.ask(who).expect_err("taken").1, WaitCause::BreakerOpen);
+    }
+    door.settle(probe, Ok(()));
+    let mut refused = 0;
+    for _ in 0..200 {
+        for who in 1..5 {
+            refused += u32::from(door.ask(who).is_err_and(|(_, cause)| cause == WaitCause::Paced));
+        }
+        door.pass(millis(1));
+    }
+    assert!(refused > 100, "{refused}");
+    // And connections that wait are not asked or told more often than somebody dials.
+    let mut crew =
+        Crew::started(plain(), 50, 5, |_| Answer::Refuse { after: millis(10), failure: Failure::Unreachable });
+    crew.run_until(secs(3_600));
+    let told: u32 = crew.told.iter().sum();
+    let dials = u32::try_from(crew.dials.len()).unwrap();
+    assert!(told < dials * 60, "{told} events for {dials} dials");
+    assert!(crew.told.iter().all(|count| *count < 1_500), "{:?}", crew.told);
+}

@@ -1,0 +1,15 @@
+//! The pure machine under virtual time: what it decides, case by case.
+
+mod harness;
+
+mod breaker;
+mod crowd;
+mod forgiveness;
+mod giving_up;
+mod hints;
+mod jitter;
+mod reconnect;
+mod refusals;
+mod schedule;
+mod spread;
+mod state_table;
