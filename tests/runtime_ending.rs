@@ -89,7 +89,10 @@ async fn a_drain_ends_every_await_and_nothing_is_dialled_any_more() {
 async fn a_drop_at_every_await_gives_back_whatever_was_held() {
     for row in awaits() {
         let (server, gate) = (Server::answers(row.answers), gate());
-        let (mut running, handle) = run(&server, &gate, row.policy);
+        // The supervisor stays: it is the future of `run` that holds what is given back.
+        let supervisor = supervisor(&server, &gate, row.policy);
+        let handle = supervisor.handle();
+        let mut running = Box::pin(supervisor.run(until_drained));
         assert!(timeout(ms(row.at), &mut running).await.is_err());
         assert_eq!((handle.status().state, server.dial_count()), (row.state, row.dials), "{}", row.name);
         let trips = gate.status().trips;
@@ -101,7 +104,7 @@ async fn a_drop_at_every_await_gives_back_whatever_was_held() {
         assert_eq!((server.open().now(), server.in_flight().now()), (0, 0), "{}", row.name);
         // The next one is not kept waiting by the one that is gone.
         server.turn(|_| Answer::Accept(0));
-        let next = supervisor(&server, &gate, plain()).keep().unwrap();
+        let next = Supervisor::builder(server.connector()).gate(&gate).build().unwrap().keep().unwrap();
         timeout(secs(5), next.ready()).await.expect(row.name).unwrap();
     }
 }

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use common::{Answer, BROKEN, Conn, Dialler, Manner, REFUSED, Server, lock, ms, plain, secs};
-use steadfast::{BoxError, Failure, Lease, Session, State, StopReason, Stopped, Supervisor};
+use steadfast::{BoxError, Failure, Lease, Session, State, StopReason, Stopped, Supervisor, WaitCause};
 use tokio::time::{sleep, timeout};
 
 type Outcome<R> = Result<ControlFlow<R>, BoxError>;
@@ -277,7 +277,7 @@ async fn advice_of_the_server_sets_the_spread_of_the_next_first_attempt() {
         .policy(plain())
         .seed(7)
         .on_transition(move |t| {
-            if t.from == State::Connected {
+            if t.wait == Some(WaitCause::Spread) {
                 lock(&record).push(t.until.map(|until| until.duration_since(t.at)));
             }
         })
@@ -299,6 +299,7 @@ async fn advice_of_the_server_sets_the_spread_of_the_next_first_attempt() {
         })
         .await
         .unwrap();
+    // The policy's own spread is zero, so that each of these waits comes from the advice, the first one included.
     let waits: Vec<Duration> = lock(&seen)[..19].iter().map(|wait| wait.unwrap()).collect();
     assert!(waits.iter().all(|wait| *wait <= secs(60)), "clamped: {waits:?}");
     assert!(waits.iter().any(|wait| *wait > secs(20)), "the last advice is kept: {waits:?}");

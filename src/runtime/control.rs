@@ -52,8 +52,7 @@ struct Machine {
     lifecycle: Lifecycle,
     /// Its place in the gate, until it parts.
     member: Option<Member>,
-    /// Each run of the shell gets a fork.
-    seed: SmallRng,
+    /// Each run of the shell goes on with a fork.
     rng: SmallRng,
 }
 
@@ -85,9 +84,7 @@ impl Control {
         let Parts { policy, clock, gate, credential, endpoint, span, observer, rng } = parts;
         let member = gate.join(credential);
         let lifecycle = Lifecycle::new(Arc::clone(&policy), member);
-        // Each run begins with a fork, so this one never draws.
-        let idle = SmallRng::seed_from_u64(0);
-        let machine = Machine { lifecycle, member: Some(member), seed: rng, rng: idle };
+        let machine = Machine { lifecycle, member: Some(member), rng };
         let control = Arc::new(Self {
             mailbox: Mailbox::default(),
             policy,
@@ -131,7 +128,7 @@ impl Control {
     /// A fork of the generator for this run, and a place in the gate if the last run lost it.
     pub(super) fn prepare(self: &Arc<Self>) {
         let mut machine = self.machine();
-        machine.rng = machine.seed.fork();
+        machine.rng = machine.rng.fork();
         if machine.member.is_none() {
             let member = self.gate.join(self.credential);
             self.gate.register(member, Arc::downgrade(self));

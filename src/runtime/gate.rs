@@ -65,11 +65,11 @@ impl Gate {
     /// The policy is valid.
     pub(super) fn new(
         endpoints: Vec<Endpoint>,
-        policy: Policy,
+        policy: Arc<Policy>,
         max_in_flight: Option<NonZeroUsize>,
         clock: Clock,
     ) -> Self {
-        let mut machine = machine::Gate::new(Arc::new(policy));
+        let mut machine = machine::Gate::new(policy);
         if let Some(limit) = max_in_flight {
             machine.set_max_in_flight(limit);
         }
@@ -210,6 +210,6 @@ impl GateBuilder {
     /// [`BuildError::Policy`] names the setting that cannot work.
     pub fn build(self) -> Result<Gate, BuildError> {
         self.policy.validate()?;
-        Ok(Gate::new(self.endpoints, self.policy, self.max_in_flight, self.clock))
+        Ok(Gate::new(self.endpoints, Arc::new(self.policy), self.max_in_flight, self.clock))
     }
 }

@@ -47,7 +47,7 @@ impl<C: Connector> Supervisor<C> {
     #[must_use]
     pub fn new(connector: C) -> Self {
         let builder = Self::builder(connector);
-        let gate = builder.own_gate(&Policy::default());
+        let gate = builder.own_gate();
         builder.assemble(gate)
     }
 
@@ -55,7 +55,7 @@ impl<C: Connector> Supervisor<C> {
     pub fn builder(connector: C) -> SupervisorBuilder<C> {
         SupervisorBuilder {
             connector: Arc::new(connector),
-            policy: Policy::default(),
+            policy: Arc::default(),
             gate: None,
             name: None,
             seed: None,
@@ -176,7 +176,7 @@ impl<C: Connector> fmt::Debug for Supervisor<C> {
 #[must_use = "nothing is dialled before build and then run or keep"]
 pub struct SupervisorBuilder<C> {
     connector: Arc<C>,
-    policy: Policy,
+    policy: Arc<Policy>,
     gate: Option<Gate>,
     name: Option<Arc<str>>,
     seed: Option<u64>,
@@ -188,7 +188,7 @@ impl<C> Clone for SupervisorBuilder<C> {
     fn clone(&self) -> Self {
         Self {
             connector: Arc::clone(&self.connector),
-            policy: self.policy.clone(),
+            policy: Arc::clone(&self.policy),
             gate: self.gate.clone(),
             name: self.name.clone(),
             seed: self.seed,
@@ -201,7 +201,7 @@ impl<C> Clone for SupervisorBuilder<C> {
 impl<C: Connector> SupervisorBuilder<C> {
     /// Sets every number.
     pub fn policy(mut self, policy: Policy) -> Self {
-        self.policy = policy;
+        self.policy = Arc::new(policy);
         self
     }
 
@@ -217,9 +217,9 @@ impl<C: Connector> SupervisorBuilder<C> {
         self
     }
 
-    /// Makes the random draws repeatable, for tests: the n-th run draws from the n-th fork of
-    /// `SmallRng::seed_from_u64(seed)`, and nothing else does. Two supervisors with one seed draw alike: never for a
-    /// fleet.
+    /// Makes the random draws repeatable, for tests: the first run draws from a fork of
+    /// `SmallRng::seed_from_u64(seed)`, each later one from a fork of what the last one left, and nothing else does.
+    /// Two supervisors with one seed draw alike: never for a fleet.
     pub const fn seed(mut self, seed: u64) -> Self {
         self.seed = Some(seed);
         self
@@ -247,22 +247,22 @@ impl<C: Connector> SupervisorBuilder<C> {
         self.policy.validate()?;
         let connector = self.connector.endpoint();
         let gate = match &self.gate {
-            None => self.own_gate(&self.policy),
+            None => self.own_gate(),
             Some(gate) if gate.serves(&connector) => gate.clone(),
             Some(gate) => return Err(BuildError::Endpoint { gate: gate.endpoint().clone(), connector }),
         };
         Ok(self.assemble(gate))
     }
 
-    fn own_gate(&self, policy: &Policy) -> Gate {
-        Gate::new(vec![self.connector.endpoint()], policy.clone(), None, self.clock.clone())
+    fn own_gate(&self) -> Gate {
+        Gate::new(vec![self.connector.endpoint()], Arc::clone(&self.policy), None, self.clock.clone())
     }
 
     fn assemble(self, gate: Gate) -> Supervisor<C> {
         let Self { connector, policy, gate: _, name, seed, clock, observer } = self;
         let endpoint = connector.endpoint();
         let control = Control::new(Parts {
-            policy: Arc::new(policy),
+            policy,
             clock,
             gate,
             credential: connector.credential(),
