@@ -74,7 +74,7 @@ impl Tables {
         capacity_header();
         let queue = Server::healthy().capacity(per_second(500), Overload::Queue);
         let overloaded = Server::failing(Failure::Transient);
-        for (gate, seeds, longest) in [(100, 3, 600), (10, 1, 600), (1, 1, 60)] {
+        for (gate, seeds, longest) in [(100, 3, 600), (10, 3, 60), (1, 1, 60)] {
             let fleet = Fleet::new(Policy::default(), 10_000)?.gates_of(size(gate));
             let name = if gate == 1 { "lone".to_owned() } else { format!("gates of {gate}") };
             for length in [5, 60, 600].into_iter().filter(|length| *length <= longest) {

@@ -32,22 +32,19 @@ fn one_poisoned_connection_delays_nobody_else() {
 
 #[test]
 fn a_refused_credential_is_tried_twice_in_the_first_minute_however_many_present_it() {
-    for latency in [10, 100] {
+    for latency in [10, 100, 1000] {
         let server = Server::healthy().unauthorized(1).latency(millis(latency));
         let scenario = Scenario::outage(server.clone(), Duration::ZERO, server).until(secs(60 + 3600));
         for seed in 0..10 {
             let report = play(&behind_one_gate(200).credentials(2).seed(seed), &scenario);
             let refused: Vec<_> =
                 report.dials().iter().filter(|dial| dial.outcome == Some(Err(Failure::Unauthorized))).collect();
-            let known = refused[0].ended.expect("it was answered");
-            // Those under way when the first refusal came could not know.
-            let after =
-                |time: Duration| refused.iter().filter(|dial| dial.at >= known && dial.at < known + time).count();
-            assert_eq!(after(secs(59)), 1, "one more try in the first minute");
-            assert!((5..=20).contains(&after(secs(3599))), "{} tries in the hour", after(secs(3599)));
+            let within = |time: Duration| refused.iter().filter(|dial| dial.at < refused[0].at + time).count();
+            assert_eq!(within(secs(59)), 2, "latency {latency} ms, seed {seed}: two tries in the first minute");
+            assert!((6..=20).contains(&within(secs(3600))), "{} tries in the hour", within(secs(3600)));
             for healthy in (0..200).step_by(2) {
                 let back = report.back_of(healthy).expect("the other credential is fine");
-                assert!(back < secs(10), "client {healthy} is back after {back:?}");
+                assert!(back < secs(20), "client {healthy} is back after {back:?}");
             }
         }
     }

@@ -294,6 +294,21 @@ impl Policy {
         self.over_limit == HintLimit::GiveUp && hint.is_some_and(|hint| hint > self.hint_limit)
     }
 
+    /// The window of the first attempt after a loss.
+    pub(crate) const fn spread_of_recovery(&self) -> Duration {
+        self.recovery_spread
+    }
+
+    /// The deadline over an attempt.
+    pub(crate) const fn attempt_bound(&self) -> Duration {
+        self.attempt_deadline
+    }
+
+    /// How long closing may take.
+    pub(crate) const fn close_bound(&self) -> Duration {
+        self.close
+    }
+
     /// Checks every number.
     ///
     /// # Errors

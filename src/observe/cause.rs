@@ -17,8 +17,13 @@ impl Endpoint {
     #[must_use]
     pub fn new(address: &str) -> Self {
         let (scheme, rest) = address.split_once("://").map_or((None, address), |(scheme, rest)| (Some(scheme), rest));
-        let authority = rest.split(['/', '?', '#']).next().unwrap_or_default();
-        let hosts = authority.rsplit_once('@').map_or(authority, |(_, hosts)| hosts);
+        let authority = |text: &str| text.split(['/', '?', '#']).next().unwrap_or_default().to_owned();
+        let mut hosts = authority(rest);
+        let port_is_none = hosts.rsplit_once(':').is_some_and(|(_, port)| port.contains(|c: char| !c.is_ascii_digit()));
+        if hosts.contains('@') || (port_is_none && !hosts.ends_with(']')) {
+            // A password may contain what ends an authority: what stands before the last `@` is never shown.
+            hosts = rest.rsplit_once('@').map_or(hosts, |(_, after)| authority(after));
+        }
         Self(scheme.map_or_else(|| hosts.into(), |scheme| format!("{scheme}://{hosts}").into()))
     }
 
@@ -136,5 +141,28 @@ impl fmt::Debug for Cause {
 impl Error for Cause {
     fn source(&self) -> Option<&(dyn Error + 'static)> {
         Some(&*self.0.source)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_endpoint_keeps_scheme_hosts_and_port_only() {
+        for (address, kept) in [
+            ("ws://h:80/path?token=secret#x", "ws://h:80"),
+            ("wss://user:secret@h/path@x", "wss://x"),
+            ("ws://h/path@x", "ws://h"),
+            ("ws://[::1]:80/x@y", "ws://[::1]:80"),
+            ("ws://[fe80::a]/x@y", "ws://[fe80::a]"),
+            ("postgres://u:se/cr@et@a:1,b:2/db", "postgres://a:1,b:2"),
+            ("ws://u:se/cret@h:1", "ws://h:1"),
+            ("ws://u:se?cr#et@h:1/x", "ws://h:1"),
+            ("host:7000", "host:7000"),
+            ("memory", "memory"),
+        ] {
+            assert_eq!(Endpoint::new(address).as_str(), kept, "of {address}");
+        }
     }
 }

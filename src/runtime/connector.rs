@@ -92,6 +92,20 @@ pub struct Attempt {
 }
 
 impl Attempt {
+    /// The first attempt of a connector that is used without a supervisor. Nobody enforces the deadline but the
+    /// caller.
+    #[must_use]
+    pub fn first(deadline: Instant) -> Self {
+        Self { number: 1, generation: 1, deadline, previous: None, reached: Reached(Arc::new(|| {})) }
+    }
+
+    /// The same, with somebody who is told when the other side was reached.
+    #[cfg(all(test, feature = "websocket"))]
+    pub(crate) fn on_reached(mut self, tell: impl Fn() + Send + Sync + 'static) -> Self {
+        self.reached = Reached(Arc::new(tell));
+        self
+    }
+
     /// Its number since the last stable session, from 1 (the first is no retry).
     #[must_use]
     pub const fn number(&self) -> u32 {

@@ -1,5 +1,26 @@
 //! The tokio shell: performs actions, feeds events, decides nothing.
 
+mod board;
+mod caught;
+mod clock;
 mod connector;
+mod control;
+mod error;
+mod gate;
+mod handle;
+mod kept;
+mod link;
+mod mailbox;
+mod session;
+mod shell;
+mod supervisor;
+mod suspend;
 
+pub use clock::Clock;
 pub use connector::{Attempt, BoxError, Connector, ConnectorFn, Ended, classify, connector_fn};
+pub use error::{BuildError, NotReady, Stopped};
+pub use gate::{Gate, GateBuilder};
+pub use handle::Handle;
+pub use link::{CachedLink, Link, Live};
+pub use session::{Lease, Session};
+pub use supervisor::{Supervisor, SupervisorBuilder};

@@ -207,10 +207,11 @@ impl Gate {
     pub fn admit<R: Rng + ?Sized>(&mut self, now: Instant, member: Member, lease: Duration, rng: &mut R) -> Admission {
         self.tick(now, rng);
         let base = self.policy.quick.base;
-        if let Some(until) = self.refused.ask(now, member, lease, base) {
+        let side_by_side = matches!(self.phase, Phase::Paced(_));
+        if let Some(wait) = self.refused.ask(now, member, side_by_side, lease, base) {
             self.queue.remove(member, now);
             self.wake_head(now);
-            return Admission::Wait(Wait { until, earliest: until, cause: WaitCause::Refused });
+            return Admission::Wait(wait);
         }
         let opening = self.opening(now);
         if let Some((opening, _)) = opening {

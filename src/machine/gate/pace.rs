@@ -9,7 +9,8 @@ use super::super::time::{add, scale};
 
 /// Dials started per second, and how many may be under way.
 ///
-/// The rate starts at 1/s, doubles with a success until the first refusal and up to the rate of its last cut, then
+/// The rate starts at 1/s, doubles with a success of an attempt that began 100 ms after the last change or later, until
+/// the first refusal and up to the rate of its last cut, then
 /// grows by 0.4/s per success and shrinks to 0.7 of itself per refusal: additive increase and multiplicative decrease,
 /// which converges whatever the capacity. Of the attempts sent before the last change none doubles or cuts again: they
 /// tell about the rate before it. The number under way starts at 2 and grows by one with each success that took no
@@ -75,7 +76,7 @@ impl Pace {
         }
         if self.rate >= self.threshold {
             self.rate = (self.rate + INCREASE).min(MOST_RATE);
-        } else if started >= self.changed_at {
+        } else if started >= add(self.changed_at, SUSTAIN) {
             self.rate = (self.rate * 2.0).min(self.threshold.max(FIRST_RATE)).min(MOST_RATE);
             self.changed_at = now;
         } else {
@@ -118,5 +119,8 @@ const LEAST_RATE: f64 = 0.02;
 const MOST_RATE: f64 = 10_000.0;
 const LEAST_LIMIT: f64 = 2.0;
 const INCREASE: f64 = 0.4;
+/// A rate has to be held this long before it doubles, or a server that answers in a millisecond is asked for ten
+/// thousand a second within a tenth of one, and a cut to 0.7 of that means nothing.
+const SUSTAIN: Duration = Duration::from_millis(100);
 const CUT: f64 = 0.7;
 const SLACK: Duration = Duration::from_millis(100);

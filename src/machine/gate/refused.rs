@@ -1,15 +1,15 @@
 //! Refused credentials: a second window of one for each.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::{Duration, Instant};
 
 use rand::Rng;
 
 use super::super::backoff::uniform;
 use super::super::time::add;
-use super::super::{Backoff, Step};
-use super::Member;
+use super::super::{Backoff, Step, WaitCause};
 use super::verdict::Origin;
+use super::{Member, Wait};
 
 /// What a gate knows of credentials that were refused; bounded to [`MOST`].
 ///
@@ -19,6 +19,8 @@ use super::verdict::Origin;
 #[derive(Debug, Default)]
 pub(super) struct Refused {
     entries: BTreeMap<u64, Entry>,
+    /// Those that were accepted since the gate last became narrow: everyone who presents them may ask.
+    worked: BTreeSet<u64>,
 }
 
 #[derive(Debug)]
@@ -28,18 +30,44 @@ struct Entry {
     step: Step,
     claim: Option<(u64, Instant)>,
     parked: VecDeque<u64>,
-    /// A dial that presented it has succeeded since: everyone may ask.
-    trusted: bool,
     /// It was refused in a session, so that a dial proves nothing.
     in_session: bool,
     hastened: bool,
 }
 
+impl Entry {
+    fn new(refused_at: Instant) -> Self {
+        Self {
+            refused_at,
+            until: refused_at,
+            step: Step::default(),
+            claim: None,
+            parked: VecDeque::new(),
+            in_session: false,
+            hastened: false,
+        }
+    }
+}
+
 impl Refused {
-    /// `None` if the member may ask the gate; otherwise when to come back. Whoever may ask holds the credential's one
-    /// claim for `lease`.
-    pub(super) fn ask(&mut self, now: Instant, member: Member, lease: Duration, base: Duration) -> Option<Instant> {
-        let entry = self.entries.get_mut(&member.credential).filter(|entry| !entry.trusted)?;
+    /// `None` if the member may ask the gate; otherwise when to come back, and why. Whoever may ask holds the
+    /// credential's one claim for `lease`. Where several dials may be `side_by_side`, a credential that nobody has tried
+    /// yet is tried by one first: the others would be refused before they could know.
+    pub(super) fn ask(
+        &mut self,
+        now: Instant,
+        member: Member,
+        side_by_side: bool,
+        lease: Duration,
+        base: Duration,
+    ) -> Option<Wait> {
+        if self.worked.contains(&member.credential) {
+            return None;
+        }
+        if side_by_side && self.entries.len() < MOST && self.worked.len() < MOST {
+            self.entries.entry(member.credential).or_insert_with(|| Entry::new(now));
+        }
+        let entry = self.entries.get_mut(&member.credential)?;
         let claimed = entry.claim.filter(|(_, until)| *until > now);
         if claimed.is_some_and(|(id, _)| id == member.id) {
             return None;
@@ -55,7 +83,11 @@ impl Refused {
         });
         let from = claimed.map_or(entry.until, |(_, until)| until);
         let turns = u32::try_from(rank).unwrap_or(u32::MAX);
-        Some(add(from, base.saturating_mul(turns)))
+        let untried = entry.step.failures() == 0;
+        let cause = if untried { WaitCause::Paced } else { WaitCause::Refused };
+        let until = add(from, base.saturating_mul(turns));
+        // The first try may end at any moment; a refusal binds until its time is over.
+        Some(Wait { until, earliest: if untried { now } else { until }, cause })
     }
 
     /// The credential was refused: when the next try may come. What began before the last refusal tells nothing new.
@@ -70,16 +102,7 @@ impl Refused {
     ) -> Instant {
         let credential = origin.member.credential;
         self.make_room(credential);
-        let entry = self.entries.entry(credential).or_insert_with(|| Entry {
-            refused_at: origin.started,
-            until: now,
-            step: Step::default(),
-            claim: None,
-            parked: VecDeque::new(),
-            trusted: false,
-            in_session: false,
-            hastened: false,
-        });
+        let entry = self.entries.entry(credential).or_insert_with(|| Entry::new(origin.started));
         entry.in_session |= !origin.dial;
         if !entry.parked.contains(&origin.member.id) {
             entry.parked.push_back(origin.member.id);
@@ -91,20 +114,33 @@ impl Refused {
         entry.step.fail(now, 0);
         let wait = if first { uniform(base, base.saturating_mul(2), rng) } else { entry.step.slow(slow, rng) };
         (entry.refused_at, entry.until, entry.claim) = (now, add(now, wait), None);
-        (entry.trusted, entry.hastened) = (false, false);
+        entry.hastened = false;
+        self.worked.remove(&credential);
         entry.until
     }
 
     /// A dial that presented it succeeded: whoever was parked asks again. Only if a session was refused before, the
     /// others wait for one that lasts until `proven`.
     pub(super) fn accepted(&mut self, member: Member, proven: Instant, wakes: &mut Vec<u64>) {
-        let Some(entry) = self.entries.get_mut(&member.credential) else { return };
+        let Some(entry) = self.entries.get_mut(&member.credential) else {
+            self.trust(member.credential);
+            return;
+        };
         if entry.in_session {
             entry.claim = Some((member.id, proven));
-        } else {
-            (entry.trusted, entry.claim) = (true, None);
-            wakes.extend(entry.parked.drain(..));
+            return;
         }
+        entry.claim = None;
+        wakes.extend(entry.parked.drain(..));
+        if entry.step.failures() == 0 {
+            self.entries.remove(&member.credential);
+        }
+        self.trust(member.credential);
+    }
+
+    /// The gate has become narrow: what worked before it has to be seen to work again.
+    pub(super) fn distrust(&mut self) {
+        self.worked.clear();
     }
 
     /// A session that presented it has lasted: the refusals are forgotten.
@@ -138,13 +174,23 @@ impl Refused {
         self.entries.values().map(|entry| entry.parked.len()).sum()
     }
 
+    fn trust(&mut self, credential: u64) {
+        if self.worked.len() < MOST {
+            self.worked.insert(credential);
+        }
+    }
+
     /// Forgets one that works again, or else the refusal that ends first, rather than grow beyond the bound; its parked
     /// members come back by their own timers.
     fn make_room(&mut self, credential: u64) {
         if self.entries.len() < MOST || self.entries.contains_key(&credential) {
             return;
         }
-        let first = self.entries.iter().min_by_key(|(_, entry)| (!entry.trusted, entry.until)).map(|(key, _)| *key);
+        let first = self
+            .entries
+            .iter()
+            .min_by_key(|(key, entry)| (!self.worked.contains(key), entry.until))
+            .map(|(key, _)| *key);
         if let Some(first) = first {
             self.entries.remove(&first);
         }

@@ -69,6 +69,7 @@ impl Gate {
             self.phase = Phase::Narrow;
             self.epoch += 1;
             (self.narrowed, self.proven, self.row) = (self.epoch, false, 0);
+            self.refused.distrust();
         }
     }
 
@@ -105,7 +106,7 @@ impl Gate {
             // A refusal among successes cuts the pace and no more; too many in a row, or a session that ends too soon,
             // end it.
             if self.cut_pace(now, origin, rng) && self.row < self.policy.failures_to_narrow.get() {
-                return self.first_step(now, weight, WaitCause::Backoff, rng);
+                return self.absorbed(now, weight, WaitCause::Backoff, step, rng);
             }
             self.narrow();
         }
@@ -177,7 +178,7 @@ impl Gate {
         let paced = origin.current && self.cut_pace(now, origin, rng);
         step.throttled = step.throttled.saturating_add(1);
         if paced && hint.is_none() {
-            return self.first_step(now, 1, WaitCause::Throttled, rng);
+            return self.absorbed(now, 1, WaitCause::Throttled, step, rng);
         }
         step.fail(now, 1);
         let mut shared = false;
@@ -259,10 +260,21 @@ impl Gate {
         self.draw(now, step, weight, 1, rng)
     }
 
-    fn first_step<R: Rng + ?Sized>(&self, now: Instant, weight: u32, cause: WaitCause, rng: &mut R) -> Wait {
+    /// The wait of a connection that a pace refused: at first it queues again soon, because the pace bounds what that
+    /// costs; refused again it may have a reason of its own, and waits the first growing step.
+    fn absorbed<R: Rng + ?Sized>(
+        &self,
+        now: Instant,
+        weight: u32,
+        cause: WaitCause,
+        step: &mut Step,
+        rng: &mut R,
+    ) -> Wait {
         let mut first = Step::default();
         first.fail(now, weight);
-        Wait::own(add(now, self.alone(now, &first, weight, rng)), cause)
+        step.previous = self.alone(now, &first, if step.refusals == 0 { 0 } else { weight }, rng);
+        step.fail(now, weight);
+        Wait::own(add(now, step.previous), cause)
     }
 
     /// Nobody answered: the quick curve. It answered and failed: the growing one.

@@ -1,46 +1,22 @@
-//! What holds after every sequence of events, whatever they are and whenever they come.
+//! Several connections on one gate, told anything at any time, and the books that the checks are made against.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use proptest::prelude::*;
-use proptest::test_runner::{FileFailurePersistence, RngSeed};
 use rand::SeedableRng;
 use rand::rngs::SmallRng;
-use steadfast::machine::{
-    Action, Admission, Event, Gate, Lifecycle, Member, Mode, Permit, State, Step, Transition, add,
+use steadfast::machine::{Action, Admission, Event, Gate, Lifecycle, Member, Mode, State, Transition, add};
+use steadfast::{Failure, Policy, WaitCause};
+
+use crate::{
+    ADVICE_LIMIT, BASE, HANDSHAKE_LIMIT, HINT_LIMIT, MEMBERS, QUICK_CAP, SLOW_CAP, STABLE_AFTER, failures, growing,
+    policy, waits,
 };
-use steadfast::{Backoff, Failure, Growth, HintLimit, Jitter, Policy, WaitCause};
-
-const BASE: Duration = Duration::from_millis(500);
-const STABLE_AFTER: Duration = Duration::from_secs(10);
-const HINT_LIMIT: Duration = Duration::from_secs(600);
-const HANDSHAKE_LIMIT: Duration = Duration::from_secs(60);
-const SLOW_CAP: Duration = Duration::from_secs(600);
-const QUICK_CAP: Duration = Duration::from_secs(5);
-const ADVICE_LIMIT: Duration = Duration::from_secs(60);
-
-fn growing() -> Growth {
-    Growth::new(Duration::from_secs(15), 1.25, Duration::from_secs(120))
-}
-
-fn policy(stop_on_permanent: bool) -> Policy {
-    Policy::default()
-        .base(BASE)
-        .quick(Backoff::new(BASE, QUICK_CAP))
-        .growing(growing())
-        .slow(Backoff::new(Duration::from_secs(60), SLOW_CAP))
-        .stable_after(STABLE_AFTER)
-        .handshake_limit(HANDSHAKE_LIMIT)
-        .hint_limit(HINT_LIMIT, HintLimit::Clamp)
-        .advice_limit(ADVICE_LIMIT)
-        .stop_on_permanent(stop_on_permanent)
-}
 
 /// One thing that happens to one of the connections, or to all.
 #[derive(Clone, Debug)]
-enum Happening {
+pub(crate) enum Happening {
     /// The shell hands in an event, whether it fits or not.
     Told(usize, Event),
     /// The shell does what it was told to, and it ends like that.
@@ -51,30 +27,6 @@ enum Happening {
     Later(Duration),
     /// The shell is dropped; another one takes its place.
     Dropped(usize),
-}
-
-fn failures() -> impl Strategy<Value = Failure> {
-    prop_oneof![
-        1 => Just(Failure::Permanent),
-        1 => Just(Failure::Planned),
-        1 => Just(Failure::Timeout),
-        3 => Just(Failure::Transient),
-        1 => Just(Failure::Unauthorized),
-        3 => Just(Failure::Unreachable),
-        1 => Just(Failure::Throttled { retry_after: None }),
-        1 => waits().prop_map(|wait| Failure::Throttled { retry_after: Some(wait) }),
-    ]
-}
-
-fn waits() -> impl Strategy<Value = Duration> {
-    prop_oneof![
-        Just(Duration::ZERO),
-        Just(Duration::from_nanos(1)),
-        Just(Duration::MAX),
-        Just(STABLE_AFTER),
-        (0_u64..2_000).prop_map(Duration::from_millis),
-        (0_u64..700).prop_map(Duration::from_secs),
-    ]
 }
 
 fn events() -> impl Strategy<Value = Event> {
@@ -94,7 +46,7 @@ fn events() -> impl Strategy<Value = Event> {
     ]
 }
 
-fn happenings() -> impl Strategy<Value = Vec<Happening>> {
+pub(crate) fn happenings() -> impl Strategy<Value = Vec<Happening>> {
     let who = || 0..MEMBERS;
     let end = prop_oneof![Just(Ok(())), failures().prop_map(Err)];
     let one = prop_oneof![
@@ -107,10 +59,8 @@ fn happenings() -> impl Strategy<Value = Vec<Happening>> {
     prop::collection::vec(one, 1..150)
 }
 
-const MEMBERS: usize = 4;
-
 /// Several connections on one gate, and the books that the checks are made against.
-struct World {
+pub(crate) struct World {
     policy: Arc<Policy>,
     start: Instant,
     now: Instant,
@@ -133,7 +83,7 @@ struct Life {
 }
 
 impl World {
-    fn new(seed: u64, stop_on_permanent: bool) -> Self {
+    pub(crate) fn new(seed: u64, stop_on_permanent: bool) -> Self {
         let policy = Arc::new(policy(stop_on_permanent));
         policy.validate().expect("the policy is sound");
         let now = Instant::now();
@@ -147,7 +97,7 @@ impl World {
         world
     }
 
-    fn play(&mut self, happening: &Happening) {
+    pub(crate) fn play(&mut self, happening: &Happening) {
         match happening {
             Happening::Told(who, event) => self.tell(*who, *event),
             Happening::Done(who, end) => self.done(*who, *end),
@@ -321,7 +271,7 @@ impl World {
     }
 
     /// A healthy server from now on: everybody comes back.
-    fn heal(&mut self) {
+    pub(crate) fn heal(&mut self) {
         let given = add(self.now, Duration::from_secs(4 * 3600));
         while let Some(who) = self.next_away() {
             match self.lives[who].life.state() {
@@ -344,7 +294,7 @@ impl World {
     }
 
     /// Everybody is gone: a newcomer gets its permit.
-    fn leave(&mut self) {
+    pub(crate) fn leave(&mut self) {
         for life in &mut self.lives {
             life.life.abandon(self.now, &mut self.gate);
         }
@@ -370,215 +320,5 @@ impl Life {
         let member = gate.join(id as u64 % 2);
         let life = Lifecycle::new(Arc::clone(policy), member);
         Self { life, member, generation: 0, attempts: 0, up_since: None, dialling: false }
-    }
-}
-
-/// The same cases in every run; `PROPTEST_RNG_SEED` and `PROPTEST_CASES` look further.
-fn config() -> ProptestConfig {
-    let asked = ProptestConfig::default();
-    let seed = if asked.rng_seed == RngSeed::Random { RngSeed::Fixed(1) } else { asked.rng_seed };
-    let regressions = FileFailurePersistence::Direct("tests/machine_properties.regressions");
-    ProptestConfig { failure_persistence: Some(Box::new(regressions)), rng_seed: seed, ..asked }
-}
-
-proptest! {
-    #![proptest_config(config())]
-
-    #[test]
-    fn every_sequence_of_events_keeps_the_invariants_and_leaves_no_permit(
-        seed: u64,
-        stop_on_permanent: bool,
-        happenings in happenings(),
-    ) {
-        let mut world = World::new(seed, stop_on_permanent);
-        for happening in &happenings {
-            world.play(happening);
-        }
-        world.leave();
-    }
-
-    #[test]
-    fn after_every_sequence_of_events_a_healthy_server_gets_everybody_back(
-        seed: u64,
-        stop_on_permanent: bool,
-        happenings in happenings(),
-    ) {
-        let mut world = World::new(seed, stop_on_permanent);
-        for happening in &happenings {
-            world.play(happening);
-        }
-        world.heal();
-    }
-
-    #[test]
-    fn a_permit_that_is_kept_for_ever_is_lost_at_the_end_of_its_lease(
-        seed: u64,
-        moves in prop::collection::vec(moves(), 1..60),
-    ) {
-        let mut hall = Hall::new(seed, Instant::now());
-        for one in &moves {
-            hall.play(one);
-        }
-        hall.keep_all_and_admit_one_more();
-    }
-
-    #[test]
-    fn no_delay_is_zero_or_over_its_cap_at_any_attempt(
-        seed: u64,
-        failures in prop_oneof![1_u32..100, any::<u32>(), Just(u32::MAX)],
-        base in 1_u64..2_000_000_000,
-        factor in prop_oneof![Just(3_u32), 3_u32..1_000, Just(u32::MAX)],
-        jitter in jitters(),
-        steps in 1_u32..50,
-    ) {
-        let base = Duration::from_nanos(base);
-        let cap = base.saturating_mul(factor);
-        let curve = Backoff::new(base, cap).jitter(jitter);
-        let mut rng = SmallRng::seed_from_u64(seed);
-        let mut previous = Duration::ZERO;
-        for step in 0..steps {
-            previous = curve.delay(failures.saturating_add(step).max(1), previous, &mut rng);
-            prop_assert!(previous > Duration::ZERO && previous <= cap, "{previous:?} of {cap:?}");
-        }
-    }
-
-    #[test]
-    fn the_growing_cap_never_shrinks_and_never_exceeds_its_ceiling(
-        refusals: u32,
-        age in waits(),
-        sharers: u32,
-    ) {
-        let growth = growing();
-        let cap = growth.cap(refusals, age, sharers);
-        prop_assert!(cap >= Duration::from_secs(15));
-        prop_assert!(cap <= Duration::from_secs(120).max(age / 4));
-        prop_assert!(growth.cap(refusals.saturating_add(1), age, sharers) >= cap);
-        prop_assert!(growth.cap(refusals, age, sharers.saturating_add(1)) <= cap);
-    }
-}
-
-fn jitters() -> impl Strategy<Value = Jitter> {
-    prop_oneof![
-        (0.0..0.99).prop_map(Jitter::Band),
-        Just(Jitter::Decorrelated),
-        Just(Jitter::Equal),
-        Just(Jitter::Full),
-        Just(Jitter::None),
-    ]
-}
-
-#[test]
-fn no_value_of_the_delay_holds_more_than_its_share() {
-    for jitter in [Jitter::Band(0.3), Jitter::Decorrelated, Jitter::Equal, Jitter::Full] {
-        let curve = Backoff::new(Duration::from_secs(1), Duration::from_secs(30)).jitter(jitter);
-        let mut counts: BTreeMap<Duration, u32> = BTreeMap::new();
-        for seed in 0..2_000 {
-            let mut rng = SmallRng::seed_from_u64(seed);
-            let mut delay = Duration::ZERO;
-            for failures in 1..=30 {
-                delay = curve.delay(failures, delay, &mut rng);
-            }
-            *counts.entry(delay).or_default() += 1;
-        }
-        let most = counts.values().max().copied().unwrap_or_default();
-        assert!(most <= 2, "{jitter:?}: one value holds {most} of 2,000");
-    }
-}
-
-/// One thing that somebody does at a bare gate.
-#[derive(Clone, Debug)]
-enum Move {
-    Admit(usize),
-    Settle(usize, Result<(), Failure>),
-    Abandon(usize),
-    Leave(usize),
-    Hasten(usize),
-    Later(Duration),
-}
-
-fn moves() -> impl Strategy<Value = Move> {
-    let who = || 0..MEMBERS;
-    let end = prop_oneof![Just(Ok(())), failures().prop_map(Err)];
-    prop_oneof![
-        4 => who().prop_map(Move::Admit),
-        2 => (who(), end).prop_map(|(who, end)| Move::Settle(who, end)),
-        1 => who().prop_map(Move::Abandon),
-        1 => who().prop_map(Move::Leave),
-        1 => who().prop_map(Move::Hasten),
-        2 => (0_u64..30_000).prop_map(|millis| Move::Later(Duration::from_millis(millis))),
-    ]
-}
-
-/// A gate, those who ask it, and the permits they hold.
-struct Hall {
-    now: Instant,
-    gate: Gate,
-    rng: SmallRng,
-    members: Vec<Member>,
-    steps: Vec<Step>,
-    permits: BTreeMap<usize, Permit>,
-}
-
-impl Hall {
-    const LEASE: Duration = Duration::from_secs(10);
-
-    fn new(seed: u64, now: Instant) -> Self {
-        let mut gate = Gate::new(Arc::new(policy(false)));
-        let members = (0..MEMBERS as u64).map(|id| gate.join(id % 2)).collect();
-        let steps = vec![Step::default(); MEMBERS];
-        Self { now, gate, rng: SmallRng::seed_from_u64(seed), members, steps, permits: BTreeMap::new() }
-    }
-
-    fn play(&mut self, one: &Move) {
-        match one {
-            Move::Admit(who) => self.admit(*who),
-            Move::Settle(who, end) => self.settle(*who, *end),
-            Move::Abandon(who) => {
-                if let Some(permit) = self.permits.remove(who) {
-                    self.gate.abandon(self.now, permit);
-                }
-            }
-            Move::Leave(who) => self.gate.leave(self.now, self.members[*who]),
-            Move::Hasten(who) => self.gate.hasten(self.now, self.members[*who], self.now),
-            Move::Later(time) => self.now = add(self.now, *time),
-        }
-        let woken = self.gate.wakes().count();
-        assert!(woken <= MEMBERS, "{woken} wakes after {one:?}");
-    }
-
-    fn settle(&mut self, who: usize, end: Result<(), Failure>) {
-        if let Some(permit) = self.permits.remove(&who) {
-            let settled = self.gate.settle(self.now, permit, end, &mut self.steps[who], &mut self.rng);
-            assert_eq!(settled.wait.is_none(), end.is_ok(), "{settled:?}");
-            assert!(settled.wait.is_none_or(|wait| wait.until > self.now), "{settled:?}");
-        }
-    }
-
-    fn admit(&mut self, who: usize) {
-        if self.permits.contains_key(&who) {
-            return;
-        }
-        match self.gate.admit(self.now, self.members[who], Self::LEASE, &mut self.rng) {
-            Admission::Go(permit) => {
-                self.permits.insert(who, permit);
-            }
-            Admission::Wait(wait) => assert!(wait.until > self.now && wait.earliest <= wait.until, "{wait:?}"),
-            other => panic!("{other:?}"),
-        }
-    }
-
-    fn keep_all_and_admit_one_more(&mut self) {
-        for member in &self.members {
-            self.gate.leave(self.now, *member);
-        }
-        let newcomer = self.gate.join(0);
-        for _ in 0..20 {
-            match self.gate.admit(self.now, newcomer, Self::LEASE, &mut self.rng) {
-                Admission::Go(permit) => return self.gate.abandon(self.now, permit),
-                Admission::Wait(wait) => self.now = wait.until,
-                other => panic!("{other:?}"),
-            }
-        }
-        panic!("asked 20 times: {:?}", self.gate.status(self.now));
     }
 }

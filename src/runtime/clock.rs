@@ -1,0 +1,103 @@
+//! What time it is: the only place in this crate that reads a clock.
+#![expect(clippy::disallowed_methods, reason = "somebody has to read the clock, and nobody but this file does")]
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::{Duration, Instant, SystemTime};
+
+use crate::machine::add;
+
+/// Monotonic and wall time.
+///
+/// The default reads tokio's clock, so that tests may pause it, and the system's. Waits are slept on tokio's timer: a
+/// clock of one's own has to advance with it. Wall time only serves to notice that the machine was suspended.
+///
+/// ```
+/// use std::time::{Duration, SystemTime};
+/// use steadfast::Clock;
+///
+/// let fixed = Clock::new(|| Clock::system().now(), || SystemTime::UNIX_EPOCH);
+/// assert_eq!(fixed.wall(), SystemTime::UNIX_EPOCH);
+/// ```
+#[derive(Clone, Default)]
+pub struct Clock(Option<Arc<dyn Source>>);
+
+trait Source: Send + Sync {
+    fn now(&self) -> Instant;
+    fn wall(&self) -> SystemTime;
+}
+
+impl Clock {
+    /// Tokio's monotonic clock and the system's wall clock.
+    #[must_use]
+    pub const fn system() -> Self {
+        Self(None)
+    }
+
+    /// A clock that asks `now` and `wall`.
+    pub fn new<N, W>(now: N, wall: W) -> Self
+    where
+        N: Fn() -> Instant + Send + Sync + 'static,
+        W: Fn() -> SystemTime + Send + Sync + 'static,
+    {
+        Self(Some(Arc::new(Pair { now, wall })))
+    }
+
+    /// The monotonic time.
+    #[must_use]
+    pub fn now(&self) -> Instant {
+        match &self.0 {
+            Some(source) => source.now(),
+            None => tokio::time::Instant::now().into_std(),
+        }
+    }
+
+    /// The wall time.
+    #[must_use]
+    pub fn wall(&self) -> SystemTime {
+        match &self.0 {
+            Some(source) => source.wall(),
+            None => SystemTime::now(),
+        }
+    }
+
+    /// When tokio's timer has to fire so that this clock reads `instant`; for ever, if there is none.
+    pub(super) fn timer(&self, instant: Option<Instant>) -> tokio::time::Instant {
+        let ahead = instant.map_or(Duration::MAX, |instant| instant.saturating_duration_since(self.now()));
+        tokio::time::Instant::from_std(add(tokio::time::Instant::now().into_std(), ahead))
+    }
+
+    /// Whether both are the same clock.
+    pub(super) fn is(&self, other: &Self) -> bool {
+        match (&self.0, &other.0) {
+            (None, None) => true,
+            (Some(one), Some(other)) => Arc::ptr_eq(one, other),
+            _ => false,
+        }
+    }
+}
+
+impl fmt::Debug for Clock {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(if self.0.is_some() { "Clock(injected)" } else { "Clock(system)" })
+    }
+}
+
+struct Pair<N, W> {
+    now: N,
+    wall: W,
+}
+
+impl<N, W> Source for Pair<N, W>
+where
+    N: Fn() -> Instant + Send + Sync,
+    W: Fn() -> SystemTime + Send + Sync,
+{
+    fn now(&self) -> Instant {
+        (self.now)()
+    }
+
+    fn wall(&self) -> SystemTime {
+        (self.wall)()
+    }
+}

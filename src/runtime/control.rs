@@ -1,0 +1,299 @@
+//! What a running supervisor, its handles, links and sessions share: the machine, the mailbox, the status.
+//!
+//! Locks are taken in the order board, machine, gate. No code of the user runs under any of them, and nobody is woken.
+
+use std::fmt;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use rand::SeedableRng;
+use rand::rngs::SmallRng;
+use tracing::Span;
+
+use super::board::{Board, Decision, If};
+use super::caught;
+use super::clock::Clock;
+use super::connector::BoxError;
+use super::error::Stopped;
+use super::gate::{Gate, Wakes};
+use super::mailbox::{Mailbox, Post};
+use crate::machine::{Action, Event, Failure, Lifecycle, Member, Policy, Transition};
+use crate::observe::{Cause, Endpoint, Limiter, Line};
+
+/// Whom every decision is told, outside of any lock.
+pub(super) type Observer = Arc<dyn Fn(&Transition) + Send + Sync>;
+
+pub(super) struct Control {
+    pub(super) mailbox: Mailbox,
+    pub(super) policy: Arc<Policy>,
+    pub(super) clock: Clock,
+    pub(super) board: Board,
+    /// Whether the watcher of suspends has it on its list; changed under the watcher's lock.
+    pub(super) watched: AtomicBool,
+    gate: Gate,
+    credential: u64,
+    endpoint: Endpoint,
+    span: Span,
+    observer: Option<Observer>,
+    machine: Mutex<Machine>,
+    log: Mutex<Limiter<1>>,
+    /// What came with `Post::Advised`, in nanoseconds.
+    advice: AtomicU64,
+    /// What came with `Post::Check`: after how long, in nanoseconds.
+    check_after: AtomicU64,
+    /// What came with `Post::Reached`: which dial.
+    reached: AtomicU64,
+    /// What came with `Post::Report`: which generation broke, and why.
+    report: Mutex<Option<(u64, Cause)>>,
+}
+
+struct Machine {
+    lifecycle: Lifecycle,
+    /// Its place in the gate, until it parts.
+    member: Option<Member>,
+    /// Each run of the shell gets a fork.
+    seed: SmallRng,
+    rng: SmallRng,
+}
+
+/// What the links of a kept connection own together: with the last of them it ends.
+pub(super) struct Owner {
+    control: Arc<Control>,
+}
+
+impl Drop for Owner {
+    fn drop(&mut self) {
+        self.control.mailbox.post(Post::Dropped);
+    }
+}
+
+/// What a supervisor is built from, apart from its connector.
+pub(super) struct Parts {
+    pub(super) policy: Arc<Policy>,
+    pub(super) clock: Clock,
+    pub(super) gate: Gate,
+    pub(super) credential: u64,
+    pub(super) endpoint: Endpoint,
+    pub(super) span: Span,
+    pub(super) observer: Option<Observer>,
+    pub(super) rng: SmallRng,
+}
+
+impl Control {
+    pub(super) fn new(parts: Parts) -> Arc<Self> {
+        let Parts { policy, clock, gate, credential, endpoint, span, observer, rng } = parts;
+        let member = gate.join(credential);
+        let lifecycle = Lifecycle::new(Arc::clone(&policy), member);
+        // Each run begins with a fork, so this one never draws.
+        let idle = SmallRng::seed_from_u64(0);
+        let machine = Machine { lifecycle, member: Some(member), seed: rng, rng: idle };
+        let control = Arc::new(Self {
+            mailbox: Mailbox::default(),
+            policy,
+            board: Board::new(clock.now()),
+            clock,
+            watched: AtomicBool::new(false),
+            gate,
+            credential,
+            endpoint,
+            span,
+            observer,
+            machine: Mutex::new(machine),
+            log: Mutex::default(),
+            advice: AtomicU64::new(0),
+            check_after: AtomicU64::new(0),
+            reached: AtomicU64::new(0),
+            report: Mutex::new(None),
+        });
+        control.gate.register(member, Arc::downgrade(&control));
+        control
+    }
+
+    /// Why `step` failed.
+    pub(super) fn cause(&self, step: &'static str, failure: Failure, source: impl Into<BoxError>) -> Cause {
+        Cause::new(step, self.endpoint.clone(), failure, self.clock.now(), source.into())
+    }
+
+    // Beginning and ending.
+
+    /// Gives the owner of the kept connection, and whether the caller has to start its task.
+    pub(super) fn begin_keep(self: &Arc<Self>) -> Result<(Arc<Owner>, bool), Stopped> {
+        let owner = || Arc::new(Owner { control: Arc::clone(self) });
+        self.board.begin_keep(self.clock.now(), owner, || self.mailbox.clear())
+    }
+
+    /// Makes the caller the one who runs it.
+    pub(super) fn begin_run(&self) -> Result<(), Stopped> {
+        self.board.begin_run(self.clock.now(), || self.mailbox.clear())
+    }
+
+    /// A fork of the generator for this run, and a place in the gate if the last run lost it.
+    pub(super) fn prepare(self: &Arc<Self>) {
+        let mut machine = self.machine();
+        machine.rng = machine.seed.fork();
+        if machine.member.is_none() {
+            let member = self.gate.join(self.credential);
+            self.gate.register(member, Arc::downgrade(self));
+            let generation = machine.lifecycle.generation();
+            machine.lifecycle = Lifecycle::new(Arc::clone(&self.policy), member).after_generation(generation);
+            machine.member = Some(member);
+        }
+    }
+
+    /// Ends a kept connection whose last link is gone, unless somebody asked for another link in the meantime.
+    pub(super) fn end_if_unowned(&self) -> bool {
+        self.abandon(If::Unowned)
+    }
+
+    /// The shell is gone: whatever it held passes on.
+    pub(super) fn dropped(&self) {
+        self.abandon(If::Always);
+    }
+
+    /// Leaves the gate: the supervisor and all that it ran are gone.
+    pub(super) fn part(&self) {
+        self.abandon(If::NotStopped);
+        self.leave_gate(self.clock.now()).ring();
+    }
+
+    /// All is given back before anybody can begin anew.
+    fn abandon(&self, when: If) -> bool {
+        let now = self.clock.now();
+        let wakes = self.board.abandon(now, when, || self.leave_gate(now));
+        wakes.map(Wakes::ring).is_some()
+    }
+
+    fn leave_gate(&self, now: Instant) -> Wakes {
+        let mut machine = self.machine();
+        let Machine { lifecycle, member, .. } = &mut *machine;
+        member.take().map_or_else(Wakes::default, |member| self.gate.part(now, member, lifecycle))
+    }
+
+    // Deciding.
+
+    /// Hands one event to the machine. Advice that was given before it, and a drain that coincides with it, go along:
+    /// what is published afterwards is the outcome of all of them.
+    pub(super) fn decide(&self, event: Event) -> Decision {
+        let at = self.clock.now();
+        let mut machine = self.machine();
+        let Machine { lifecycle, rng, .. } = &mut *machine;
+        let mut transitions = [None, None];
+        let (action, wakes) = self.gate.call(at, |gate| {
+            if self.mailbox.take(Post::Advised) {
+                let _ = lifecycle.on_event(at, Event::Advised(self.advice()), gate, rng);
+            }
+            let action = lifecycle.on_event(at, event, gate, rng);
+            transitions[0] = lifecycle.take_transition();
+            if event == Event::Drain || !self.mailbox.take(Post::Drain) {
+                return action;
+            }
+            let drained = lifecycle.on_event(at, Event::Drain, gate, rng);
+            transitions[1] = lifecycle.take_transition();
+            if drained == Action::Continue { action } else { drained }
+        });
+        let decision = Decision {
+            action,
+            at,
+            transitions,
+            deadline: lifecycle.deadline(),
+            state: lifecycle.state(),
+            generation: lifecycle.generation(),
+            attempt: lifecycle.attempt(),
+            earliest: lifecycle.earliest_attempt(),
+            wait: lifecycle.wait_cause(),
+        };
+        drop(machine);
+        wakes.ring();
+        decision
+    }
+
+    /// Publishes what was decided, then tells observer and log; `cause` is the failure that led to it.
+    pub(super) fn publish(&self, decision: &Decision, cause: Option<Cause>) {
+        self.board.publish(decision, cause.clone());
+        for transition in decision.transitions.iter().flatten() {
+            if let Some(observer) = &self.observer {
+                // A panic of the observer is its own affair: the hook has told it, the connection goes on.
+                let _ = caught::call(|| observer(transition));
+            }
+        }
+        if let Some(transition) = decision.transitions.iter().flatten().rfind(|transition| Line::is_due(transition)) {
+            self.write(transition, cause.as_ref());
+        }
+    }
+
+    /// Logs, unless this connection or its gate has said enough for now.
+    fn write(&self, transition: &Transition, cause: Option<&Cause>) {
+        let now = transition.at;
+        let (suppressed, gate_suppressed) = {
+            let mut own = self.log.lock().unwrap_or_else(PoisonError::into_inner);
+            if own.is_full(now) {
+                return own.suppress();
+            }
+            let mut gate = self.gate.log();
+            if gate.is_full(now) {
+                gate.suppress();
+                return own.suppress();
+            }
+            (own.write(now), gate.write(now))
+        };
+        Line { transition, cause, suppressed, gate_suppressed }.write(&self.span);
+    }
+
+    // What lies beside the mailbox.
+
+    pub(super) fn advise(&self, spread: Duration) {
+        self.advice.store(nanos(spread), Ordering::Relaxed);
+        self.mailbox.post(Post::Advised);
+    }
+
+    pub(super) fn advice(&self) -> Duration {
+        Duration::from_nanos(self.advice.load(Ordering::Relaxed))
+    }
+
+    pub(super) fn check(&self, after: Duration) {
+        self.check_after.store(nanos(after), Ordering::Relaxed);
+        self.mailbox.post(Post::Check);
+    }
+
+    pub(super) fn check_after(&self) -> Duration {
+        Duration::from_nanos(self.check_after.load(Ordering::Relaxed))
+    }
+
+    pub(super) fn reach(&self, dial: u64) {
+        self.reached.fetch_max(dial, Ordering::Relaxed);
+        self.mailbox.post(Post::Reached);
+    }
+
+    pub(super) fn has_reached(&self, dial: u64) -> bool {
+        self.reached.load(Ordering::Relaxed) == dial
+    }
+
+    pub(super) fn report(&self, generation: u64, cause: Cause) {
+        // Dropped after the lock is released: errors are the user's.
+        let _older = self.reports().replace((generation, cause));
+        self.mailbox.post(Post::Report);
+    }
+
+    pub(super) fn take_report(&self) -> Option<(u64, Cause)> {
+        self.reports().take()
+    }
+
+    fn machine(&self) -> MutexGuard<'_, Machine> {
+        self.machine.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn reports(&self) -> MutexGuard<'_, Option<(u64, Cause)>> {
+        self.report.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn nanos(duration: Duration) -> u64 {
+    u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
+}
+
+impl fmt::Debug for Control {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Control").field("endpoint", &self.endpoint).field("status", &self.board.status()).finish()
+    }
+}

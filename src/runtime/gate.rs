@@ -1,0 +1,215 @@
+//! The gate that supervisors share.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::num::NonZeroUsize;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::Instant;
+
+use super::clock::Clock;
+use super::control::Control;
+use super::error::BuildError;
+use super::mailbox::Post;
+use crate::machine::{self, GateStatus, Lifecycle, Member, Mode, Policy};
+use crate::observe::{Endpoint, Limiter};
+
+/// What all who dial one endpoint share: breaker and pacer of dials in one window. Cheap to clone.
+///
+/// While the endpoint is down, one supervisor of the gate probes it and the others wait; when it is back, they return
+/// one after the other. A supervisor without a gate gets one of its own, which does the same for it alone.
+///
+/// Its curves (and so how long it stays shut) come from the policy given here; spreads, deadlines and give-up from the
+/// policy of each supervisor.
+///
+/// ```
+/// use std::num::NonZeroUsize;
+/// use steadfast::{Gate, Policy};
+///
+/// let gate = Gate::builder("wss://feed.example:443")
+///     .policy(Policy::default())
+///     .max_in_flight(NonZeroUsize::new(16).unwrap())
+///     .build()?;
+/// assert!(!gate.is_closed(), "a new gate lets one through and looks how it fares");
+/// # Ok::<(), steadfast::BuildError>(())
+/// ```
+#[derive(Clone)]
+pub struct Gate(Arc<Inner>);
+
+struct Inner {
+    /// What the gate was built for comes first.
+    endpoints: Vec<Endpoint>,
+    clock: Clock,
+    /// Whether the mode is `Closed`, for those who only want to know that.
+    closed: AtomicBool,
+    state: Mutex<State>,
+    log: Mutex<Limiter<10>>,
+}
+
+struct State {
+    machine: machine::Gate,
+    members: HashMap<u64, Weak<Control>>,
+}
+
+impl Gate {
+    /// Begins a gate for `endpoint`, as configured: scheme, host list, port.
+    pub fn builder(endpoint: impl Into<Endpoint>) -> GateBuilder {
+        GateBuilder {
+            endpoints: vec![endpoint.into()],
+            policy: Policy::default(),
+            max_in_flight: None,
+            clock: Clock::system(),
+        }
+    }
+
+    /// The policy is valid.
+    pub(super) fn new(
+        endpoints: Vec<Endpoint>,
+        policy: Policy,
+        max_in_flight: Option<NonZeroUsize>,
+        clock: Clock,
+    ) -> Self {
+        let mut machine = machine::Gate::new(Arc::new(policy));
+        if let Some(limit) = max_in_flight {
+            machine.set_max_in_flight(limit);
+        }
+        Self(Arc::new(Inner {
+            endpoints,
+            clock,
+            closed: AtomicBool::new(false),
+            state: Mutex::new(State { machine, members: HashMap::new() }),
+            log: Mutex::new(Limiter::new()),
+        }))
+    }
+
+    /// What it is a gate for.
+    #[must_use]
+    pub fn endpoint(&self) -> &Endpoint {
+        &self.0.endpoints[0]
+    }
+
+    /// What an operator wants to see: mode, until when, why, waiters, pace, epoch.
+    #[must_use]
+    pub fn status(&self) -> GateStatus {
+        let now = self.0.clock.now();
+        let (status, wakes) = self.call(now, |gate| gate.status(now));
+        wakes.ring();
+        status
+    }
+
+    /// Whether it is closed, that is, whether everybody may dial: one load. It is as of the last call to the gate.
+    #[must_use]
+    pub fn is_closed(&self) -> bool {
+        self.0.closed.load(Ordering::Acquire)
+    }
+
+    pub(super) fn serves(&self, endpoint: &Endpoint) -> bool {
+        self.0.endpoints.contains(endpoint)
+    }
+
+    /// Attaches a connection, which `register` makes known afterwards.
+    pub(super) fn join(&self, credential: u64) -> Member {
+        let (member, wakes) = self.call(self.0.clock.now(), |gate| gate.join(credential));
+        wakes.ring();
+        member
+    }
+
+    pub(super) fn register(&self, member: Member, control: Weak<Control>) {
+        self.state().members.insert(member.id, control);
+    }
+
+    /// Gives back whatever a connection holds, and detaches it.
+    pub(super) fn part(&self, now: Instant, member: Member, lifecycle: &mut Lifecycle) -> Wakes {
+        self.state().members.remove(&member.id);
+        self.call(now, |gate| lifecycle.abandon(now, gate)).1
+    }
+
+    /// Every call of the machine goes through here. Whom it wakes is drained under the same lock, and rung by the
+    /// caller after every lock is released.
+    pub(super) fn call<T>(&self, now: Instant, call: impl FnOnce(&mut machine::Gate) -> T) -> (T, Wakes) {
+        let mut guard = self.state();
+        let State { machine, members } = &mut *guard;
+        let result = call(machine);
+        let wakes = machine.wakes().filter_map(|id| members.get(&id)?.upgrade()).collect();
+        self.0.closed.store(machine.status(now).mode == Mode::Closed, Ordering::Release);
+        (result, Wakes(wakes))
+    }
+
+    /// The limit on the lines that its connections log.
+    pub(super) fn log(&self) -> MutexGuard<'_, Limiter<10>> {
+        self.0.log.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.0.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl fmt::Debug for Gate {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Gate").field("endpoint", self.endpoint()).field("status", &self.status()).finish()
+    }
+}
+
+/// Who is to ask the gate again.
+#[derive(Default)]
+#[must_use = "whoever is not woken waits until its deadline"]
+pub(super) struct Wakes(Vec<Arc<Control>>);
+
+impl Wakes {
+    pub(super) fn ring(self) {
+        for control in self.0 {
+            control.mailbox.post(Post::Turned);
+        }
+    }
+}
+
+/// Settings of a [`Gate`].
+#[derive(Clone, Debug)]
+pub struct GateBuilder {
+    endpoints: Vec<Endpoint>,
+    policy: Policy,
+    max_in_flight: Option<NonZeroUsize>,
+    clock: Clock,
+}
+
+impl GateBuilder {
+    /// Sets the curves of the gate. Default: [`Policy::default`].
+    #[must_use]
+    pub fn policy(mut self, policy: Policy) -> Self {
+        self.policy = policy;
+        self
+    }
+
+    /// Sets how many attempts may be under way at once, in every mode. Default: no bound of its own; a healthy server
+    /// is asked by everybody who lost a connection, after a draw.
+    #[must_use]
+    pub const fn max_in_flight(mut self, limit: NonZeroUsize) -> Self {
+        self.max_in_flight = Some(limit);
+        self
+    }
+
+    /// Lets supervisors of another endpoint share the gate: for names that lead to the same server.
+    #[must_use]
+    pub fn also_serves(mut self, endpoint: impl Into<Endpoint>) -> Self {
+        self.endpoints.push(endpoint.into());
+        self
+    }
+
+    /// Sets the clock. Default: [`Clock::system`]. It has to be that of the supervisors.
+    #[must_use]
+    pub fn clock(mut self, clock: Clock) -> Self {
+        self.clock = clock;
+        self
+    }
+
+    /// Makes the gate.
+    ///
+    /// # Errors
+    ///
+    /// [`BuildError::Policy`] names the setting that cannot work.
+    pub fn build(self) -> Result<Gate, BuildError> {
+        self.policy.validate()?;
+        Ok(Gate::new(self.endpoints, self.policy, self.max_in_flight, self.clock))
+    }
+}

@@ -1,0 +1,102 @@
+//! The task behind the links.
+
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use tokio::time::{Sleep, sleep, timeout};
+
+use super::caught::{self, Boxed};
+use super::connector::{Connector, Ended};
+use super::control::Control;
+use super::link::{Lent, Slot};
+use super::shell::{Over, Tenant, goodbye, judge};
+use super::supervisor::Membership;
+use crate::machine::{Event, Failure};
+use crate::observe::Cause;
+
+/// Puts each connection into the slot, and takes it out again.
+pub(super) struct Kept<C: Connector> {
+    pub(super) slot: Arc<Slot<C>>,
+    pub(super) control: Arc<Control>,
+    pub(super) connector: Arc<C>,
+    pub(super) live: Option<Arc<Lent<C>>>,
+    pub(super) checking: Option<Boxed<Result<(), Cause>>>,
+    /// Set while a drain waits for those who hold the connection.
+    pub(super) looking: Option<Pin<Box<Sleep>>>,
+    /// Keeps the place in the gate.
+    pub(super) _membership: Arc<Membership>,
+}
+
+impl<C> Tenant<C> for Kept<C>
+where
+    C: Connector,
+    C::Connection: Sync,
+{
+    fn begin(&mut self, connection: C::Connection, generation: u64) {
+        self.live = Some(self.slot.fill(connection, generation));
+    }
+
+    fn poll_over(&mut self, cx: &mut Context<'_>) -> Poll<Over> {
+        let Some(live) = &self.live else { return Poll::Ready(Over::Lost(Failure::Planned, None)) };
+        if let Some(looking) = &mut self.looking {
+            // Looked at every now and then: a bell in every `Live` would cost those who use it a million times.
+            while Arc::strong_count(live) > 1 {
+                ready!(looking.as_mut().poll(cx));
+                looking.set(sleep(LOOK));
+            }
+            return Poll::Ready(Over::Lost(Failure::Planned, None));
+        }
+        let Some(checking) = &mut self.checking else { return Poll::Pending };
+        let checked = ready!(checking.as_mut().poll(cx));
+        self.checking = None;
+        match checked {
+            Ok(()) => Poll::Pending,
+            Err(cause) => Poll::Ready(Over::Lost(cause.failure(), Some(cause))),
+        }
+    }
+
+    fn wind_down(&mut self) {
+        if let Some(live) = &self.live {
+            self.slot.retire(live);
+        }
+        self.checking = None;
+        self.looking = Some(Box::pin(sleep(LOOK)));
+    }
+
+    fn end(&mut self) -> Option<Boxed<()>> {
+        let live = self.live.take()?;
+        self.slot.retire(&live);
+        (self.checking, self.looking) = (None, None);
+        let bound = self.control.policy.close_bound();
+        Some(Box::pin(goodbye(Arc::clone(&self.connector), bound, live, |live| &live.connection)))
+    }
+
+    fn check(&mut self, wait: Duration) -> Option<Event> {
+        if self.checking.is_none() {
+            let (live, control, connector) =
+                (self.live.clone()?, Arc::clone(&self.control), Arc::clone(&self.connector));
+            self.checking = Some(Box::pin(check(live, control, connector, wait)));
+        }
+        None
+    }
+}
+
+/// Asks after `wait` whether the other side is still there.
+async fn check<C>(live: Arc<Lent<C>>, control: Arc<Control>, connector: Arc<C>, wait: Duration) -> Result<(), Cause>
+where
+    C: Connector,
+    C::Connection: Sync,
+{
+    sleep(wait).await;
+    match timeout(control.policy.attempt_bound(), caught::run(connector.check(&live.connection))).await {
+        Ok(Ok(Ok(()))) => Ok(()),
+        Ok(Ok(Err(error))) => Err(judge(&control, &*connector, "check", Ended::Report, error)),
+        Ok(Err(panicked)) => Err(control.cause("check", Failure::Transient, panicked)),
+        Err(elapsed) => Err(control.cause("check", Failure::Timeout, elapsed)),
+    }
+}
+
+/// How often a drain looks whether the connection is still held.
+const LOOK: Duration = Duration::from_millis(10);

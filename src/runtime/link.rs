@@ -1,0 +1,238 @@
+//! `keep`: whichever connection is live, shared through links.
+
+use std::fmt;
+use std::ops::Deref;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Instant;
+
+use arc_swap::ArcSwapOption;
+
+use super::board::stopped;
+use super::connector::{BoxError, Connector, Ended};
+use super::control::{Control, Owner};
+use super::error::{NotReady, Stopped};
+use super::handle::Handle;
+use super::shell::judge;
+use crate::observe::Status;
+
+/// Shared access to whichever connection of a supervisor is live. Cheap to clone.
+///
+/// All the links of a supervisor own its connection together: with the last of them it ends. A [`Handle`] does not.
+pub struct Link<C: Connector> {
+    slot: Arc<Slot<C>>,
+    owner: Arc<Owner>,
+}
+
+/// Where the live connection is found.
+pub(super) struct Slot<C: Connector> {
+    current: ArcSwapOption<Lent<C>>,
+    /// The live generation, 0 between two: set after `current` is filled, taken back before it is emptied. Whoever
+    /// takes it back has ended the generation.
+    generation: AtomicU64,
+    control: Arc<Control>,
+    connector: Arc<C>,
+}
+
+/// One connection, with its number.
+pub(super) struct Lent<C: Connector> {
+    pub(super) connection: C::Connection,
+    generation: u64,
+    slot: Arc<Slot<C>>,
+}
+
+impl<C: Connector> Slot<C> {
+    pub(super) fn new(control: Arc<Control>, connector: Arc<C>) -> Self {
+        Self { current: ArcSwapOption::empty(), generation: AtomicU64::new(0), control, connector }
+    }
+
+    pub(super) fn fill(self: &Arc<Self>, connection: C::Connection, generation: u64) -> Arc<Lent<C>> {
+        let lent = Arc::new(Lent { connection, generation, slot: Arc::clone(self) });
+        self.current.store(Some(Arc::clone(&lent)));
+        self.generation.store(generation, Ordering::Release);
+        lent
+    }
+
+    /// Ends a generation for all who look from now on, and tells whether it was live until now.
+    pub(super) fn retire(&self, lent: &Arc<Lent<C>>) -> bool {
+        let live = self.generation.compare_exchange(lent.generation, 0, Ordering::AcqRel, Ordering::Acquire).is_ok();
+        // Not a store: by now the next one may be there.
+        self.current.compare_and_swap(lent, None);
+        live
+    }
+
+    fn live(&self) -> Option<Live<C>> {
+        self.current.load_full().map(|lent| Live { lent }).filter(Live::is_live)
+    }
+}
+
+impl<C: Connector> Link<C> {
+    pub(super) const fn new(slot: Arc<Slot<C>>, owner: Arc<Owner>) -> Self {
+        Self { slot, owner }
+    }
+
+    /// The live connection, if there is one at this instant; never an ended one.
+    #[must_use]
+    pub fn current(&self) -> Option<Live<C>> {
+        self.slot.live()
+    }
+
+    /// A link for hot loops: it remembers the connection and looks again only when the generation has changed.
+    #[must_use]
+    pub fn cached(&self) -> CachedLink<C> {
+        CachedLink { link: self.clone(), live: None }
+    }
+
+    /// Waits for a live connection. **Without bound**: while the server is down it waits, and
+    /// [`ready_by`](Self::ready_by) is what a request with a deadline wants.
+    ///
+    /// # Errors
+    ///
+    /// [`Stopped`] when supervision has ended, with the cause.
+    ///
+    /// # Cancel safety
+    ///
+    /// Safe: nothing is lost.
+    pub async fn ready(&self) -> Result<Live<C>, Stopped> {
+        let board = &self.slot.control.board;
+        board.until_arrival(|| self.current().map(Ok).or_else(|| board.stopped().map(Err))).await
+    }
+
+    /// Waits for a live connection until `deadline`, and no longer than it makes sense: it fails as soon as the wait is
+    /// chosen that does not fit. The connection itself goes on for others.
+    ///
+    /// # Errors
+    ///
+    /// [`NotReady`]: the deadline has passed, the next attempt cannot start before it, or supervision has ended; with
+    /// the cause.
+    ///
+    /// # Cancel safety
+    ///
+    /// Safe: nothing is lost.
+    pub async fn ready_by(&self, deadline: Instant) -> Result<Live<C>, NotReady> {
+        let control = &self.slot.control;
+        let ready = control.board.until(|| match self.current() {
+            Some(live) => Some(Ok(live)),
+            None => not_ready(&control.board.status(), control.clock.now(), deadline).map(Err),
+        });
+        match tokio::time::timeout_at(control.clock.timer(Some(deadline)), ready).await {
+            Ok(outcome) => outcome,
+            Err(_) => Err(NotReady::Elapsed { cause: control.board.last_failure() }),
+        }
+    }
+
+    /// Control and view.
+    #[must_use]
+    pub fn handle(&self) -> Handle {
+        Handle::new(Arc::clone(&self.slot.control))
+    }
+}
+
+/// Why there will be no connection before `deadline`, as far as is known now.
+fn not_ready(status: &Status, now: Instant, deadline: Instant) -> Option<NotReady> {
+    if let Some(stopped) = stopped(status) {
+        return Some(NotReady::Stopped(stopped));
+    }
+    let earliest = status.earliest.filter(|earliest| *earliest > deadline.max(now))?;
+    let wait = earliest.saturating_duration_since(now);
+    Some(NotReady::TooLate { cause: status.last_failure.clone(), wait, why: status.wait })
+}
+
+impl<C: Connector> Clone for Link<C> {
+    fn clone(&self) -> Self {
+        Self { slot: Arc::clone(&self.slot), owner: Arc::clone(&self.owner) }
+    }
+}
+
+impl<C: Connector> fmt::Debug for Link<C> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Link")
+            .field("generation", &self.slot.generation.load(Ordering::Acquire))
+            .finish_non_exhaustive()
+    }
+}
+
+/// A connection that was live when it was lent; dereferences to it.
+///
+/// The supervisor ends a generation by closing it, so what is held for longer is a closed connection.
+pub struct Live<C: Connector> {
+    lent: Arc<Lent<C>>,
+}
+
+impl<C: Connector> Live<C> {
+    /// Its number, never used twice by its supervisor.
+    #[must_use]
+    pub fn generation(&self) -> u64 {
+        self.lent.generation
+    }
+
+    /// Whether it is still the live one.
+    #[must_use]
+    pub fn is_live(&self) -> bool {
+        self.lent.slot.generation.load(Ordering::Acquire) == self.lent.generation
+    }
+
+    /// Says that it broke. From now on nobody is lent it any more, and the supervisor replaces it; what the error means
+    /// is up to [`Connector::classify`]. Ignored, and counted in the status, if this generation is already gone.
+    pub fn report(&self, error: impl Into<BoxError>) {
+        let Slot { control, connector, .. } = &*self.lent.slot;
+        if self.lent.slot.retire(&self.lent) {
+            let cause = judge(control, &**connector, "report", Ended::Report, error.into());
+            control.report(self.lent.generation, cause);
+        } else {
+            control.board.ignore_report();
+        }
+    }
+}
+
+impl<C: Connector> Clone for Live<C> {
+    fn clone(&self) -> Self {
+        Self { lent: Arc::clone(&self.lent) }
+    }
+}
+
+impl<C: Connector> Deref for Live<C> {
+    type Target = C::Connection;
+
+    fn deref(&self) -> &C::Connection {
+        &self.lent.connection
+    }
+}
+
+impl<C: Connector> fmt::Debug for Live<C> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Live").field("generation", &self.lent.generation).finish_non_exhaustive()
+    }
+}
+
+/// A link that remembers the live connection: for loops that ask for it a million times a second.
+///
+/// An idle one holds the memory of the last connection it gave, not its descriptor, which the supervisor closes. A
+/// drain waits for whoever holds a connection, so an idle cache costs it its bound.
+pub struct CachedLink<C: Connector> {
+    link: Link<C>,
+    live: Option<Live<C>>,
+}
+
+impl<C: Connector> CachedLink<C> {
+    /// The live connection, if there is one at this instant; never an ended one.
+    #[must_use]
+    pub fn current(&mut self) -> Option<&Live<C>> {
+        if !self.live.as_ref().is_some_and(Live::is_live) {
+            self.live = self.link.current();
+        }
+        self.live.as_ref()
+    }
+
+    /// The link that it was made from.
+    #[must_use]
+    pub const fn link(&self) -> &Link<C> {
+        &self.link
+    }
+}
+
+impl<C: Connector> fmt::Debug for CachedLink<C> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("CachedLink").field("live", &self.live).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,301 @@
+//! The loop of a supervisor: it performs one action and awaits one event.
+//!
+//! What goes on in user code comes first, then the mailbox, then the deadline. So an attempt that has resolved is
+//! settled before anything else is looked at, and a drain that coincides with it is fed right after it, before anything
+//! is published.
+
+use std::future::{Future, poll_fn};
+use std::pin::{Pin, pin};
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+use std::time::{Duration, Instant};
+
+use tokio::time::Sleep;
+
+use super::caught::{self, Boxed};
+use super::connector::{Attempt, BoxError, Connector, Ended, Reached};
+use super::control::Control;
+use super::error::Stopped;
+use super::mailbox::Post;
+use super::suspend;
+use crate::machine::{Action, Event, Failure, StopReason};
+use crate::observe::Cause;
+
+/// What is done with a live connection: lent to a session closure, or shared through links.
+pub(super) trait Tenant<C: Connector>: Send {
+    /// Takes the connection over. User code runs in `poll_over` only, after the status is published.
+    fn begin(&mut self, connection: C::Connection, generation: u64);
+
+    /// Whether it is over; at once where there is no connection.
+    fn poll_over(&mut self, cx: &mut Context<'_>) -> Poll<Over>;
+
+    /// Nothing new is to begin with the connection.
+    fn wind_down(&mut self);
+
+    /// Ends it in any case, and gives what remains to be done: closing, bounded.
+    fn end(&mut self) -> Option<Boxed<()>>;
+
+    /// The machine was suspended: looks after `wait` whether the connection is still there, or says what to do.
+    fn check(&mut self, wait: Duration) -> Option<Event>;
+}
+
+/// How a session ended.
+pub(super) enum Over {
+    /// The session said `Break`.
+    Finished,
+    /// Otherwise.
+    Lost(Failure, Option<Cause>),
+}
+
+pub(super) struct Shell<C: Connector, T: Tenant<C>> {
+    pub(super) tenant: T,
+    control: Arc<Control>,
+    connector: Arc<C>,
+    stage: Stage<C>,
+    /// The last connection, while it is said goodbye to beside whatever comes next. One at most.
+    closing: Option<Boxed<()>>,
+    deadline: Option<Instant>,
+    /// Counts dials: `reached` of an older one is no news.
+    dials: u64,
+}
+
+enum Stage<C: Connector> {
+    Close,
+    Dial(Boxed<Result<C::Connection, Cause>>),
+    Serve,
+    Stopped(StopReason),
+    Wait,
+    WindDown,
+}
+
+/// The one event that ends an await.
+enum News<C: Connector> {
+    Closed,
+    Dialled(Result<C::Connection, Cause>),
+    Over(Over),
+    Posted(Post),
+    TimedOut,
+}
+
+impl<C: Connector, T: Tenant<C>> Shell<C, T> {
+    /// Starts the machine. The caller has made itself the one who runs it.
+    pub(super) fn start(control: Arc<Control>, connector: Arc<C>, tenant: T) -> Self {
+        control.prepare();
+        suspend::watch(&control);
+        let mut shell =
+            Self { tenant, control, connector, stage: Stage::Wait, closing: None, deadline: None, dials: 0 };
+        shell.tell(Event::Start, None, None);
+        shell
+    }
+
+    /// Goes on until supervision ends.
+    pub(super) async fn drive(&mut self) -> Stopped {
+        let mut sleep = pin!(tokio::time::sleep(Duration::ZERO));
+        let mut set_for = None;
+        let reason = loop {
+            if let Stage::Stopped(reason) = self.stage {
+                break reason;
+            }
+            if set_for != self.deadline {
+                set_for = self.deadline;
+                sleep.as_mut().reset(self.control.clock.timer(self.deadline));
+            }
+            let news = poll_fn(|cx| self.poll_news(cx, sleep.as_mut())).await;
+            if matches!(news, News::TimedOut) {
+                // Fired too early for the machine's clock, it is set again.
+                set_for = None;
+            }
+            self.take(news);
+        };
+        if let Some(closing) = self.closing.take() {
+            closing.await;
+        }
+        let failed = matches!(reason, StopReason::GaveUp | StopReason::Permanent);
+        Stopped { reason, cause: self.control.board.last_failure().filter(|_| failed) }
+    }
+
+    fn poll_news(&mut self, cx: &mut Context<'_>, sleep: Pin<&mut Sleep>) -> Poll<News<C>> {
+        if self.closing.as_mut().is_some_and(|closing| closing.as_mut().poll(cx).is_ready()) {
+            self.closing = None;
+        }
+        match &mut self.stage {
+            Stage::Dial(dial) => {
+                if let Poll::Ready(outcome) = dial.as_mut().poll(cx) {
+                    return Poll::Ready(News::Dialled(outcome));
+                }
+            }
+            Stage::Serve | Stage::WindDown => {
+                if let Poll::Ready(over) = self.tenant.poll_over(cx) {
+                    return Poll::Ready(News::Over(over));
+                }
+            }
+            Stage::Close if self.closing.is_none() => return Poll::Ready(News::Closed),
+            Stage::Close | Stage::Stopped(_) | Stage::Wait => {}
+        }
+        if let Poll::Ready(post) = self.control.mailbox.poll_take(cx) {
+            return Poll::Ready(News::Posted(post));
+        }
+        if self.deadline.is_none() {
+            return Poll::Pending;
+        }
+        ready!(sleep.poll(cx));
+        Poll::Ready(News::TimedOut)
+    }
+
+    fn take(&mut self, news: News<C>) {
+        match news {
+            News::Closed => self.tell(Event::Closed, None, None),
+            News::Dialled(Ok(connection)) => self.tell(Event::Opened, None, Some(connection)),
+            News::Dialled(Err(cause)) => self.tell(Event::Failed(cause.failure()), Some(cause), None),
+            News::Over(Over::Finished) => self.tell(Event::Finished, None, None),
+            News::Over(Over::Lost(failure, cause)) => self.tell(Event::Lost(failure), cause, None),
+            News::Posted(post) => self.receive(post),
+            News::TimedOut => {
+                let late = matches!(self.stage, Stage::Dial(_)).then(|| self.no_answer());
+                self.tell(Event::TimedOut, late, None);
+            }
+        }
+    }
+
+    fn receive(&mut self, post: Post) {
+        let event = match post {
+            Post::Advised => Some(Event::Advised(self.control.advice())),
+            Post::Check if matches!(self.stage, Stage::Serve) => self.tenant.check(self.control.check_after()),
+            Post::Check => None,
+            Post::Drain => Some(Event::Drain),
+            Post::Dropped => {
+                if self.control.end_if_unowned() {
+                    self.replace(Stage::Stopped(StopReason::Dropped), None);
+                }
+                None
+            }
+            Post::Reached => self.control.has_reached(self.dials).then_some(Event::Reached),
+            Post::Reconnect => Some(Event::Reconnect),
+            Post::Report => return self.believe(),
+            Post::Turned => Some(Event::GateTurned),
+        };
+        if let Some(event) = event {
+            self.tell(event, None, None);
+        }
+    }
+
+    /// Somebody reported that a connection broke. News of another one than is being served is no news.
+    fn believe(&mut self) {
+        let Some((generation, cause)) = self.control.take_report() else { return };
+        if matches!(self.stage, Stage::Serve | Stage::WindDown) && generation == self.control.board.generation() {
+            self.tell(Event::Lost(cause.failure()), Some(cause), None);
+        } else {
+            self.control.board.ignore_report();
+        }
+    }
+
+    /// Hands the machine one event, does what it says, and publishes it.
+    fn tell(&mut self, event: Event, cause: Option<Cause>, opened: Option<C::Connection>) {
+        let decision = self.control.decide(event);
+        self.deadline = decision.deadline;
+        match decision.action {
+            Action::Continue => {}
+            Action::Close => self.replace(Stage::Close, opened),
+            Action::Dial { attempt, generation } => {
+                // The other one is closed first: the dial future must not see it as its own.
+                self.replace(Stage::Wait, opened);
+                let previous = cause.clone().or_else(|| self.control.board.last_failure());
+                self.stage = Stage::Dial(self.dial(attempt, generation, previous));
+            }
+            Action::Serve { generation } => {
+                if let Some(connection) = opened {
+                    self.tenant.begin(connection, generation);
+                }
+                self.stage = Stage::Serve;
+            }
+            Action::Stop(reason) => self.replace(Stage::Stopped(reason), opened),
+            Action::Wait => self.replace(Stage::Wait, opened),
+            Action::WindDown => {
+                // Opened, and told to end before it was announced.
+                if let Some(connection) = opened {
+                    self.closing = Some(self.goodbye(connection));
+                }
+                self.tenant.wind_down();
+                self.stage = Stage::WindDown;
+            }
+        }
+        self.control.publish(&decision, cause.filter(|_| decision.action != Action::Continue));
+    }
+
+    /// Ends whatever is being done, and closes the connection beside what comes next. An older one that still hangs in
+    /// its goodbye is dropped.
+    fn replace(&mut self, stage: Stage<C>, opened: Option<C::Connection>) {
+        let served = self.tenant.end();
+        self.stage = stage;
+        if let Some(closing) = opened.map(|connection| self.goodbye(connection)).or(served) {
+            self.closing = Some(closing);
+        }
+    }
+
+    fn goodbye(&self, connection: C::Connection) -> Boxed<()> {
+        let (connector, bound) = (Arc::clone(&self.connector), self.control.policy.close_bound());
+        Box::pin(goodbye(connector, bound, connection, |connection| connection))
+    }
+
+    fn dial(&mut self, number: u32, generation: u64, previous: Option<Cause>) -> Boxed<Result<C::Connection, Cause>> {
+        self.dials += 1;
+        let (control, connector, dial) = (Arc::clone(&self.control), Arc::clone(&self.connector), self.dials);
+        let weak = Arc::downgrade(&control);
+        let reached = move || {
+            if let Some(control) = weak.upgrade() {
+                control.reach(dial);
+            }
+        };
+        let deadline = self.deadline.unwrap_or_else(|| control.clock.now());
+        let attempt = Attempt { number, generation, deadline, previous, reached: Reached(Arc::new(reached)) };
+        Box::pin(async move {
+            match caught::run(async { connector.connect(attempt).await.map_err(Into::into) }).await {
+                Ok(Ok(connection)) => Ok(connection),
+                Ok(Err(error)) => Err(judge(&control, &*connector, "connect", Ended::Dial, error)),
+                Err(panicked) => Err(control.cause("connect", Failure::Transient, panicked)),
+            }
+        })
+    }
+
+    fn no_answer(&self) -> Cause {
+        self.control.cause("connect", Failure::Timeout, "no answer before the deadline of the attempt")
+    }
+}
+
+impl<C: Connector, T: Tenant<C>> Drop for Shell<C, T> {
+    /// Dropped at an await, or unwound: the dial goes, and what this connection holds of the gate passes on at once.
+    fn drop(&mut self) {
+        if !matches!(self.stage, Stage::Stopped(_)) {
+            // A panic in the drop of somebody's future must not keep the permit.
+            let _ = caught::call(|| drop(self.tenant.end()));
+            let _ = caught::call(|| self.stage = Stage::Stopped(StopReason::Dropped));
+            self.control.dropped();
+        }
+    }
+}
+
+/// What `error` means, as the connector says; a connector that panics over it does not know.
+pub(super) fn judge<C: Connector>(
+    control: &Control,
+    connector: &C,
+    step: &'static str,
+    ended: Ended,
+    error: BoxError,
+) -> Cause {
+    match caught::call(|| connector.classify(&*error, ended)) {
+        Ok(failure) => control.cause(step, failure, error),
+        Err(panicked) => control.cause(step, Failure::Transient, format!("{error} (classify {panicked})")),
+    }
+}
+
+/// Closes a connection within `bound`, and drops it.
+pub(super) async fn goodbye<C: Connector, H: Send>(
+    connector: Arc<C>,
+    bound: Duration,
+    held: H,
+    connection: impl Fn(&H) -> &C::Connection,
+) {
+    let closing = caught::run(connector.close(connection(&held)));
+    // A panic or a missed bound changes nothing: the connection is dropped.
+    let _ = tokio::time::timeout(bound, closing).await;
+}

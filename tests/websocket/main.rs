@@ -1,0 +1,9 @@
+//! The websocket connector and its connections, against a server that is scripted byte by byte.
+#![cfg(feature = "websocket")]
+
+mod connection;
+mod dial;
+mod liveness;
+mod server;
+mod supervised;
+mod tls;
