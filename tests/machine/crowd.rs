@@ -33,6 +33,35 @@ fn nobody_rushes_in_after_the_probe() {
 }
 
 #[test]
+fn as_many_are_under_way_as_have_succeeded_and_two() {
+    let slow = secs(2);
+    let mut crew = Crew::started(Policy::default(), 200, 3, |_| Answer::Accept { after: slow });
+    crew.run_until(secs(120));
+    assert_eq!(crew.connected(), 200);
+    for dial in &crew.dials[1..] {
+        let succeeded = crew.dials.iter().filter(|other| other.at + slow <= dial.at).count();
+        assert!(dial.in_flight < 2 + succeeded, "{dial:?} after {succeeded}");
+    }
+    let most = crew.dials.iter().map(|dial| dial.in_flight).max();
+    assert!(most > Some(20), "it does widen: {most:?}");
+}
+
+#[test]
+fn a_server_that_serves_from_a_queue_is_not_overrun() {
+    // Ten a second, one after the other, and nobody is refused: its limit shows in nothing but time.
+    let mut free_at = secs(0);
+    let mut longest = secs(0);
+    let mut crew = Crew::started(Policy::default(), 300, 3, |dial: Dial| {
+        free_at = free_at.max(dial.at) + millis(100);
+        longest = longest.max(free_at - dial.at);
+        Answer::Accept { after: free_at - dial.at }
+    });
+    crew.run_until(secs(60));
+    assert_eq!(crew.connected(), 300);
+    assert!(longest < secs(2), "the queue was {longest:?} long");
+}
+
+#[test]
 fn five_failures_in_a_row_end_the_pace_and_all_come_back_in_the_end() {
     let mut again = None;
     let mut crew = Crew::started(Policy::default(), 64, 3, move |dial: Dial| {
