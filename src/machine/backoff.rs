@@ -192,6 +192,8 @@ pub struct Step {
     pub(super) refusals: u32,
     pub(super) refused_since: Option<Instant>,
     pub(super) throttled: u32,
+    /// The epoch of the gate whose pace refused it last.
+    pub(super) absorbed: u64,
     pub(super) slow: u32,
     pub(super) slow_previous: Duration,
 }

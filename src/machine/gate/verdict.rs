@@ -272,8 +272,10 @@ impl Gate {
     ) -> Wait {
         let mut first = Step::default();
         first.fail(now, weight);
-        step.previous = self.alone(now, &first, if step.refusals == 0 { 0 } else { weight }, rng);
+        let again = step.absorbed == self.epoch;
+        step.previous = self.alone(now, &first, if again { weight } else { 0 }, rng);
         step.fail(now, weight);
+        step.absorbed = self.epoch;
         Wait::own(add(now, step.previous), cause)
     }
 

@@ -75,9 +75,14 @@ impl Lifecycle {
             self.handshake = self.handshake.saturating_mul(3).min(self.policy.handshake_limit);
         }
         let failure = if failure == Failure::Planned { Failure::Transient } else { failure };
+        if failure == Failure::Permanent && !self.reached {
+            // Our own mistake: nobody was asked, so it says nothing about the server.
+            gate.abandon(now, permit);
+            return self.stop(StopReason::Permanent);
+        }
         let wait = gate.settle(now, permit, Err(failure), &mut self.step, rng).wait;
         self.outage_since.get_or_insert(now);
-        if failure == Failure::Permanent && (!self.reached || self.policy.stop_on_permanent) {
+        if failure == Failure::Permanent && self.policy.stop_on_permanent {
             return self.stop(StopReason::Permanent);
         }
         self.after_failure(now, failure, wait, gate, rng)
