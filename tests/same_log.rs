@@ -1,5 +1,6 @@
 //! The runtime decides nothing: fed the same script, it logs what a bare loop over the machine logs, line for line.
-#![cfg(all(test, feature = "sim"))]
+#![cfg(test)]
+#![cfg(feature = "sim")]
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};

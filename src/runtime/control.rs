@@ -176,7 +176,7 @@ impl Control {
         let mut machine = self.machine();
         let Machine { lifecycle, rng, .. } = &mut *machine;
         let mut transitions = [None, None];
-        let (action, wakes) = self.gate.call(at, |gate| {
+        let (action, wakes) = self.gate.call(|gate| {
             if self.mailbox.take(Post::Advised) {
                 let _ = lifecycle.on_event(at, Event::Advised(self.advice()), gate, rng);
             }

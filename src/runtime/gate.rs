@@ -11,7 +11,7 @@ use super::clock::Clock;
 use super::control::Control;
 use super::error::BuildError;
 use super::mailbox::Post;
-use crate::machine::{self, GateStatus, Lifecycle, Member, Mode, Policy};
+use crate::machine::{self, GateStatus, Lifecycle, Member, Policy};
 use crate::observe::{Endpoint, Limiter};
 
 /// What all who dial one endpoint share: breaker and pacer of dials in one window. Cheap to clone.
@@ -92,7 +92,7 @@ impl Gate {
     #[must_use]
     pub fn status(&self) -> GateStatus {
         let now = self.0.clock.now();
-        let (status, wakes) = self.call(now, |gate| gate.status(now));
+        let (status, wakes) = self.call(|gate| gate.status(now));
         wakes.ring();
         status
     }
@@ -109,7 +109,7 @@ impl Gate {
 
     /// Attaches a connection, which `register` makes known afterwards.
     pub(super) fn join(&self, credential: u64) -> Member {
-        let (member, wakes) = self.call(self.0.clock.now(), |gate| gate.join(credential));
+        let (member, wakes) = self.call(|gate| gate.join(credential));
         wakes.ring();
         member
     }
@@ -121,17 +121,17 @@ impl Gate {
     /// Gives back whatever a connection holds, and detaches it.
     pub(super) fn part(&self, now: Instant, member: Member, lifecycle: &mut Lifecycle) -> Wakes {
         self.state().members.remove(&member.id);
-        self.call(now, |gate| lifecycle.abandon(now, gate)).1
+        self.call(|gate| lifecycle.abandon(now, gate)).1
     }
 
     /// Every call of the machine goes through here. Whom it wakes is drained under the same lock, and rung by the
     /// caller after every lock is released.
-    pub(super) fn call<T>(&self, now: Instant, call: impl FnOnce(&mut machine::Gate) -> T) -> (T, Wakes) {
+    pub(super) fn call<T>(&self, call: impl FnOnce(&mut machine::Gate) -> T) -> (T, Wakes) {
         let mut guard = self.state();
         let State { machine, members } = &mut *guard;
         let result = call(machine);
         let wakes = machine.wakes().filter_map(|id| members.get(&id)?.upgrade()).collect();
-        self.0.closed.store(machine.status(now).mode == Mode::Closed, Ordering::Release);
+        self.0.closed.store(machine.is_closed(), Ordering::Release);
         (result, Wakes(wakes))
     }
 

@@ -46,6 +46,12 @@ pub struct GateStatus {
 }
 
 impl Gate {
+    /// Whether nobody has to wait.
+    #[must_use]
+    pub fn is_closed(&self) -> bool {
+        matches!(self.phase, Phase::Closed)
+    }
+
     /// What an operator sees.
     #[must_use]
     pub fn status(&self, now: Instant) -> GateStatus {
