@@ -50,10 +50,10 @@ pub struct Policy {
     pub(crate) recovery_spread: Duration,
     pub(crate) startup_spread: Duration,
     pub(crate) stable_after: Duration,
-    pub(super) attempt_deadline: Duration,
+    pub(crate) attempt_deadline: Duration,
     pub(crate) handshake_limit: Duration,
     pub(super) drain: Duration,
-    pub(super) close: Duration,
+    pub(crate) close: Duration,
     pub(crate) hint_limit: Duration,
     pub(crate) over_limit: HintLimit,
     pub(crate) advice_limit: Duration,
@@ -292,21 +292,6 @@ impl Policy {
     /// Whether a server's wait ends it all.
     pub(super) fn gives_up_on(&self, hint: Option<Duration>) -> bool {
         self.over_limit == HintLimit::GiveUp && hint.is_some_and(|hint| hint > self.hint_limit)
-    }
-
-    /// The window of the first attempt after a loss.
-    pub(crate) const fn spread_of_recovery(&self) -> Duration {
-        self.recovery_spread
-    }
-
-    /// The deadline over an attempt.
-    pub(crate) const fn attempt_bound(&self) -> Duration {
-        self.attempt_deadline
-    }
-
-    /// How long closing may take.
-    pub(crate) const fn close_bound(&self) -> Duration {
-        self.close
     }
 
     /// Checks every number.

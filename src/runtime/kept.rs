@@ -69,7 +69,7 @@ where
         let live = self.live.take()?;
         self.slot.retire(&live);
         (self.checking, self.looking) = (None, None);
-        let bound = self.control.policy.close_bound();
+        let bound = self.control.policy.close;
         Some(Box::pin(goodbye(Arc::clone(&self.connector), bound, live, |live| &live.connection)))
     }
 
@@ -90,7 +90,7 @@ where
     C::Connection: Sync,
 {
     sleep(wait).await;
-    match timeout(control.policy.attempt_bound(), caught::run(connector.check(&live.connection))).await {
+    match timeout(control.policy.attempt_deadline, caught::run(connector.check(&live.connection))).await {
         Ok(Ok(Ok(()))) => Ok(()),
         Ok(Ok(Err(error))) => Err(judge(&control, &*connector, "check", Ended::Report, error)),
         Ok(Err(panicked)) => Err(control.cause("check", Failure::Transient, panicked)),

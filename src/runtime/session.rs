@@ -181,7 +181,7 @@ where
         let home = self.home.take();
         let came_home = home.and_then(|home| home.lock().unwrap_or_else(PoisonError::into_inner).take());
         let connection = unlent.or(came_home)?;
-        let bound = self.control.policy.close_bound();
+        let bound = self.control.policy.close;
         Some(Box::pin(goodbye(Arc::clone(&self.connector), bound, connection, |connection| connection)))
     }
 

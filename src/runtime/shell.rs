@@ -233,7 +233,7 @@ impl<C: Connector, T: Tenant<C>> Shell<C, T> {
     }
 
     fn goodbye(&self, connection: C::Connection) -> Boxed<()> {
-        let (connector, bound) = (Arc::clone(&self.connector), self.control.policy.close_bound());
+        let (connector, bound) = (Arc::clone(&self.connector), self.control.policy.close);
         Box::pin(goodbye(connector, bound, connection, |connection| connection))
     }
 

@@ -108,7 +108,7 @@ async fn look(watcher: Watcher) {
         let wall_passed = wall.duration_since(wall_before).unwrap_or_default();
         if wall_passed > passed.saturating_add(GAP) {
             for control in members {
-                control.check(rng.random_range(Duration::ZERO..=control.policy.spread_of_recovery()));
+                control.check(rng.random_range(Duration::ZERO..=control.policy.recovery_spread));
             }
         }
     }
