@@ -39,21 +39,21 @@ where
     }
 
     fn poll_over(&mut self, cx: &mut Context<'_>) -> Poll<Over> {
-        let Some(live) = &self.live else { return Poll::Ready(Over::Lost(Failure::Planned, None)) };
+        let Some(live) = &self.live else { return Poll::Ready(Over::Lost(None)) };
         if let Some(looking) = &mut self.looking {
             // Looked at every now and then: a bell in every `Live` would cost those who use it a million times.
             while Arc::strong_count(live) > 1 {
                 ready!(looking.as_mut().poll(cx));
                 looking.set(sleep(LOOK));
             }
-            return Poll::Ready(Over::Lost(Failure::Planned, None));
+            return Poll::Ready(Over::Lost(None));
         }
         let Some(checking) = &mut self.checking else { return Poll::Pending };
         let checked = ready!(checking.as_mut().poll(cx));
         self.checking = None;
         match checked {
             Ok(()) => Poll::Pending,
-            Err(cause) => Poll::Ready(Over::Lost(cause.failure(), Some(cause))),
+            Err(cause) => Poll::Ready(Over::Lost(Some(cause))),
         }
     }
 

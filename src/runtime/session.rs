@@ -155,9 +155,9 @@ where
 
     fn poll_over(&mut self, cx: &mut Context<'_>) -> Poll<Over> {
         if let Err(cause) = self.lend() {
-            return Poll::Ready(Over::Lost(cause.failure(), Some(cause)));
+            return Poll::Ready(Over::Lost(Some(cause)));
         }
-        let Some(running) = &mut self.running else { return Poll::Ready(Over::Lost(Failure::Planned, None)) };
+        let Some(running) = &mut self.running else { return Poll::Ready(Over::Lost(None)) };
         let cause = match ready!(caught::poll(running.as_mut(), cx)) {
             Ok(Ok(ControlFlow::Break(value))) => {
                 self.broke = Some(value);
@@ -169,7 +169,7 @@ where
         };
         // Polled again, a future that has ended may panic.
         self.running = None;
-        Poll::Ready(Over::Lost(cause.failure(), Some(cause)))
+        Poll::Ready(Over::Lost(Some(cause)))
     }
 
     fn wind_down(&mut self) {}

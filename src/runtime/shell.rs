@@ -43,8 +43,8 @@ pub(super) trait Tenant<C: Connector>: Send {
 pub(super) enum Over {
     /// The session said `Break`.
     Finished,
-    /// Otherwise.
-    Lost(Failure, Option<Cause>),
+    /// Otherwise; without a cause nobody is to blame.
+    Lost(Option<Cause>),
 }
 
 pub(super) struct Shell<C: Connector, T: Tenant<C>> {
@@ -148,7 +148,10 @@ impl<C: Connector, T: Tenant<C>> Shell<C, T> {
             News::Dialled(Ok(connection)) => self.tell(Event::Opened, None, Some(connection)),
             News::Dialled(Err(cause)) => self.tell(Event::Failed(cause.failure()), Some(cause), None),
             News::Over(Over::Finished) => self.tell(Event::Finished, None, None),
-            News::Over(Over::Lost(failure, cause)) => self.tell(Event::Lost(failure), cause, None),
+            News::Over(Over::Lost(cause)) => {
+                let failure = cause.as_ref().map_or(Failure::Planned, Cause::failure);
+                self.tell(Event::Lost(failure), cause, None);
+            }
             News::Posted(post) => self.receive(post),
             News::TimedOut => {
                 let late = matches!(self.stage, Stage::Dial(_)).then(|| self.no_answer());
