@@ -58,6 +58,13 @@ pub enum StopReason {
     Permanent,
 }
 
+impl StopReason {
+    /// Whether it ended because of a failure, and not because somebody wanted it to.
+    pub(crate) const fn is_failure(self) -> bool {
+        matches!(self, Self::GaveUp | Self::Permanent)
+    }
+}
+
 /// What the shell tells the machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]

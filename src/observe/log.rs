@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use tracing::{Span, info, warn};
 
 use super::Cause;
-use crate::machine::{Action, Event, State, StopReason, Transition};
+use crate::machine::{Action, Event, State, Transition};
 
 /// One line about one decision.
 ///
@@ -58,7 +58,7 @@ impl Line<'_> {
 
     fn is_warning(&self) -> bool {
         match self.transition.action {
-            Action::Stop(reason) => matches!(reason, StopReason::GaveUp | StopReason::Permanent),
+            Action::Stop(reason) => reason.is_failure(),
             _ => self.cause.is_some(),
         }
     }

@@ -216,7 +216,7 @@ async fn wait<T>(bell: &Notify, mut look: impl FnMut() -> Option<T>) -> T {
 impl Posted {
     fn begin(&mut self, now: Instant, activity: Activity, first: impl FnOnce()) -> Result<(), Stopped> {
         if self.activity != Activity::Idle {
-            return Err(Stopped { reason: StopReason::Busy, cause: None });
+            return Err(Stopped::new(StopReason::Busy, None));
         }
         first();
         self.activity = activity;
@@ -252,7 +252,5 @@ impl Posted {
 
 /// The end that `status` tells of, if it does.
 pub(super) fn stopped(status: &Status) -> Option<Stopped> {
-    let reason = status.stopped?;
-    let failed = matches!(reason, StopReason::GaveUp | StopReason::Permanent);
-    Some(Stopped { reason, cause: status.last_failure.clone().filter(|_| failed) })
+    Some(Stopped::new(status.stopped?, status.last_failure.clone()))
 }

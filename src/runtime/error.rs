@@ -57,6 +57,13 @@ pub struct Stopped {
     pub cause: Option<Cause>,
 }
 
+impl Stopped {
+    /// `last_failure` is the cause only of an end that is a failure.
+    pub(super) fn new(reason: StopReason, last_failure: Option<Cause>) -> Self {
+        Self { reason, cause: last_failure.filter(|_| reason.is_failure()) }
+    }
+}
+
 impl fmt::Display for Stopped {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self.reason {

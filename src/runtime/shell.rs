@@ -110,8 +110,7 @@ impl<C: Connector, T: Tenant<C>> Shell<C, T> {
         if let Some(closing) = self.closing.take() {
             closing.await;
         }
-        let failed = matches!(reason, StopReason::GaveUp | StopReason::Permanent);
-        Stopped { reason, cause: self.control.board.last_failure().filter(|_| failed) }
+        Stopped::new(reason, self.control.board.last_failure())
     }
 
     fn poll_news(&mut self, cx: &mut Context<'_>, sleep: Pin<&mut Sleep>) -> Poll<News<C>> {
