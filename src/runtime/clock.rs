@@ -20,11 +20,11 @@ use crate::machine::add;
 /// assert_eq!(fixed.wall(), SystemTime::UNIX_EPOCH);
 /// ```
 #[derive(Clone, Default)]
-pub struct Clock(Option<Arc<dyn Source>>);
+pub struct Clock(Option<Arc<Source>>);
 
-trait Source: Send + Sync {
-    fn now(&self) -> Instant;
-    fn wall(&self) -> SystemTime;
+struct Source {
+    now: Box<dyn Fn() -> Instant + Send + Sync>,
+    wall: Box<dyn Fn() -> SystemTime + Send + Sync>,
 }
 
 impl Clock {
@@ -40,14 +40,14 @@ impl Clock {
         N: Fn() -> Instant + Send + Sync + 'static,
         W: Fn() -> SystemTime + Send + Sync + 'static,
     {
-        Self(Some(Arc::new(Pair { now, wall })))
+        Self(Some(Arc::new(Source { now: Box::new(now), wall: Box::new(wall) })))
     }
 
     /// The monotonic time.
     #[must_use]
     pub fn now(&self) -> Instant {
         match &self.0 {
-            Some(source) => source.now(),
+            Some(source) => (source.now)(),
             None => tokio::time::Instant::now().into_std(),
         }
     }
@@ -56,7 +56,7 @@ impl Clock {
     #[must_use]
     pub fn wall(&self) -> SystemTime {
         match &self.0 {
-            Some(source) => source.wall(),
+            Some(source) => (source.wall)(),
             None => SystemTime::now(),
         }
     }
@@ -80,24 +80,5 @@ impl Clock {
 impl fmt::Debug for Clock {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(if self.0.is_some() { "Clock(injected)" } else { "Clock(system)" })
-    }
-}
-
-struct Pair<N, W> {
-    now: N,
-    wall: W,
-}
-
-impl<N, W> Source for Pair<N, W>
-where
-    N: Fn() -> Instant + Send + Sync,
-    W: Fn() -> SystemTime + Send + Sync,
-{
-    fn now(&self) -> Instant {
-        (self.now)()
-    }
-
-    fn wall(&self) -> SystemTime {
-        (self.wall)()
     }
 }
