@@ -91,10 +91,7 @@ impl Gate {
     /// What an operator wants to see: mode, until when, why, waiters, pace, epoch.
     #[must_use]
     pub fn status(&self) -> GateStatus {
-        let now = self.0.clock.now();
-        let (status, wakes) = self.call(|gate| gate.status(now));
-        wakes.ring();
-        status
+        self.state().machine.status(self.0.clock.now())
     }
 
     /// Whether it is closed, that is, whether everybody may dial: one load. It is as of the last call to the gate.
@@ -109,9 +106,7 @@ impl Gate {
 
     /// Attaches a connection, which `register` makes known afterwards.
     pub(super) fn join(&self, credential: u64) -> Member {
-        let (member, wakes) = self.call(|gate| gate.join(credential));
-        wakes.ring();
-        member
+        self.state().machine.join(credential)
     }
 
     pub(super) fn register(&self, member: Member, control: Weak<Control>) {
@@ -124,8 +119,8 @@ impl Gate {
         self.call(|gate| lifecycle.abandon(now, gate)).1
     }
 
-    /// Every call of the machine goes through here. Whom it wakes is drained under the same lock, and rung by the
-    /// caller after every lock is released.
+    /// Every call that may wake somebody or change the mode goes through here. Whom it wakes is drained under the same
+    /// lock, and rung by the caller after every lock is released.
     pub(super) fn call<T>(&self, call: impl FnOnce(&mut machine::Gate) -> T) -> (T, Wakes) {
         let mut guard = self.state();
         let State { machine, members } = &mut *guard;
