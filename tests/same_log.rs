@@ -120,12 +120,10 @@ fn by_a_bare_loop(seed: u64) -> Vec<String> {
     let mut work: Option<(Instant, Event)> = None;
     let mut event = Event::Start;
     loop {
-        let action = life.on_event(now, event, &mut gate, &mut rng);
-        if let Some(transition) = life.take_transition() {
-            log.push(line(&transition, origin));
-        }
+        let transition = life.decide(now, event, &mut gate, &mut rng);
+        log.extend(transition.map(|transition| line(&transition, origin)));
         let last = met(dials.saturating_sub(1));
-        match action {
+        match transition.map_or(Action::Continue, |transition| transition.action) {
             Action::Continue => {}
             Action::Dial { .. } => {
                 let met = met(dials);

@@ -175,22 +175,17 @@ impl Control {
         let at = self.clock.now();
         let mut machine = self.machine();
         let Machine { lifecycle, rng, .. } = &mut *machine;
-        let mut transitions = [None, None];
-        let (action, wakes) = self.gate.call(|gate| {
+        let (transitions, wakes) = self.gate.call(|gate| {
             if self.mailbox.take(Post::Advised) {
                 let _ = lifecycle.on_event(at, Event::Advised(self.advice()), gate, rng);
             }
-            let action = lifecycle.on_event(at, event, gate, rng);
-            transitions[0] = lifecycle.take_transition();
-            if event == Event::Drain || !self.mailbox.take(Post::Drain) {
-                return action;
-            }
-            let drained = lifecycle.on_event(at, Event::Drain, gate, rng);
-            transitions[1] = lifecycle.take_transition();
-            if drained == Action::Continue { action } else { drained }
+            let own = lifecycle.decide(at, event, gate, rng);
+            let drains = event != Event::Drain && self.mailbox.take(Post::Drain);
+            [own, drains.then(|| lifecycle.decide(at, Event::Drain, gate, rng)).flatten()]
         });
+        let last = transitions.iter().flatten().last();
         let decision = Decision {
-            action,
+            action: last.map_or(Action::Continue, |transition| transition.action),
             at,
             transitions,
             deadline: lifecycle.deadline(),

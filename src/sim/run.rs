@@ -195,8 +195,8 @@ impl<'a> Run<'a> {
         let client = &mut self.clients[id];
         let gate = &mut self.gates[client.gate];
         let from = client.life.state();
-        let action = client.life.on_event(now, event, gate, &mut client.rng);
-        let transition = client.life.take_transition();
+        let transition = client.life.decide(now, event, gate, &mut client.rng);
+        let action = transition.map_or(Action::Continue, |transition| transition.action);
         self.checker.after(&Observed {
             now: self.now,
             instant: now,

@@ -154,17 +154,17 @@ impl World {
         let now = self.now;
         let from = self.lives[who].life.state();
         let late = self.lives[who].life.deadline().is_some_and(|deadline| deadline <= now);
-        let action = self.lives[who].life.on_event(now, event, &mut self.gate, &mut self.rng);
-        let transition = self.lives[who].life.take_transition();
+        let transition = self.lives[who].life.decide(now, event, &mut self.gate, &mut self.rng);
+        let action = transition.map_or(Action::Continue, |transition| transition.action);
         let context = format!("connection {who}: {event:?} in {from:?} gave {action:?}");
 
         self.note_hint(who, event);
-        match (action, transition) {
-            (Action::Continue, None) => self.check_silence(who, from, late, &context),
-            (_, Some(transition)) if action != Action::Continue => {
+        match transition {
+            None => self.check_silence(who, from, late, &context),
+            Some(transition) => {
+                assert_ne!(action, Action::Continue, "{context}: recorded as {transition:?}");
                 self.check_record(who, from, &transition, &context);
             }
-            (_, transition) => panic!("{context}: recorded as {transition:?}"),
         }
         self.check_numbers(who, event, action, &context);
         self.check_start(who, action, &context);

@@ -30,7 +30,6 @@ pub struct Lifecycle {
     attempt: u32,
     step: Step,
     deadline: Option<Instant>,
-    transition: Option<Transition>,
     /// In `Backoff`: what it waits for, and whether it has a place in the gate's queue.
     wait: Option<Wait>,
     queued: bool,
@@ -44,7 +43,6 @@ pub struct Lifecycle {
     hint: Option<Instant>,
     /// In `Connecting`.
     permit: Option<Permit>,
-    dialled_at: Option<Instant>,
     reached: bool,
     handshake: Duration,
     /// In `Connected`.
@@ -71,7 +69,6 @@ impl Lifecycle {
             attempt: 0,
             step: Step::default(),
             deadline: None,
-            transition: None,
             wait: None,
             queued: false,
             parked: false,
@@ -79,7 +76,6 @@ impl Lifecycle {
             hastened_at: None,
             hint: None,
             permit: None,
-            dialled_at: None,
             reached: false,
             tenure: None,
             retire_at: None,
@@ -99,29 +95,37 @@ impl Lifecycle {
 
     /// Takes one event and says what to do.
     pub fn on_event<R: Rng + ?Sized>(&mut self, now: Instant, event: Event, gate: &mut Gate, rng: &mut R) -> Action {
-        let from = self.state;
-        let action = match self.state {
+        match self.state {
             State::Idle => self.in_idle(now, event, gate, rng),
             State::Connecting => self.in_connecting(now, event, gate, rng),
             State::Connected => self.in_connected(now, event, gate, rng),
             State::Backoff => self.in_backoff(now, event, gate, rng),
             State::Draining => self.in_draining(now, event),
             State::Stopped => self.in_stopped(now, event, gate, rng),
-        };
-        if action != Action::Continue {
-            self.transition = Some(Transition {
-                at: now,
-                event,
-                from,
-                to: self.state,
-                action,
-                generation: self.generation,
-                attempt: self.attempt,
-                wait: self.wait_cause(),
-                until: self.deadline(),
-            });
         }
-        action
+    }
+
+    /// [`on_event`](Self::on_event), with the record of what was decided; `None` for [`Action::Continue`].
+    pub fn decide<R: Rng + ?Sized>(
+        &mut self,
+        now: Instant,
+        event: Event,
+        gate: &mut Gate,
+        rng: &mut R,
+    ) -> Option<Transition> {
+        let from = self.state;
+        let action = self.on_event(now, event, gate, rng);
+        (action != Action::Continue).then(|| Transition {
+            at: now,
+            event,
+            from,
+            to: self.state,
+            action,
+            generation: self.generation,
+            attempt: self.attempt,
+            wait: self.wait_cause(),
+            until: self.deadline,
+        })
     }
 
     /// The shell is gone (dropped, aborted): frees whatever this connection holds of the gate and leaves it.
@@ -147,11 +151,6 @@ impl Lifecycle {
     #[must_use]
     pub fn earliest_attempt(&self) -> Option<Instant> {
         self.wait.map(|wait| wait.earliest)
-    }
-
-    /// Takes the record of the last decision, if it was not [`Action::Continue`].
-    pub fn take_transition(&mut self) -> Option<Transition> {
-        self.transition.take()
     }
 
     /// Where it stands.
@@ -202,7 +201,8 @@ impl Lifecycle {
             Event::TimedOut if self.is_due(now) => self.failed(now, Failure::Timeout, gate, rng),
             Event::Reached if !self.reached => {
                 self.reached = true;
-                self.deadline = self.dialled_at.map(|at| add(at, self.handshake));
+                let longer = self.handshake.saturating_sub(self.policy.attempt_deadline);
+                self.deadline = self.deadline.map(|at| add(at, longer));
                 Action::Continue
             }
             Event::Reconnect => {

@@ -32,7 +32,6 @@ impl Lifecycle {
                 (self.state, self.wait) = (State::Connecting, None);
                 (self.queued, self.parked) = (false, false);
                 (self.reached, self.hastened) = (false, false);
-                self.dialled_at = Some(now);
                 self.deadline = Some(add(now, self.policy.attempt_deadline));
                 Action::Dial { attempt: self.attempt, generation: self.generation.saturating_add(1) }
             }
