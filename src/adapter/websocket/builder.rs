@@ -27,10 +27,7 @@ pub struct Builder {
     url: String,
     headers: Vec<(String, String)>,
     roots: Option<RootCertStore>,
-    ping_interval: Duration,
-    pong_timeout: Duration,
-    send_timeout: Duration,
-    max_message_size: usize,
+    limits: Limits,
     max_frame_size: usize,
     resolver: Resolver,
     classify: Option<ByUser>,
@@ -53,10 +50,12 @@ impl Builder {
             url,
             headers: Vec::new(),
             roots: None,
-            ping_interval: Self::PING_INTERVAL,
-            pong_timeout: Self::PONG_TIMEOUT,
-            send_timeout: Self::SEND_TIMEOUT,
-            max_message_size: Self::MAX_MESSAGE_SIZE,
+            limits: Limits {
+                ping_interval: Self::PING_INTERVAL,
+                pong_timeout: Self::PONG_TIMEOUT,
+                send_timeout: Self::SEND_TIMEOUT,
+                max_message_size: Self::MAX_MESSAGE_SIZE,
+            },
             max_frame_size: Self::MAX_FRAME_SIZE,
             resolver: Resolver::system(),
             classify: None,
@@ -81,27 +80,27 @@ impl Builder {
     /// How often a ping is sent. Default 25 s; every connection draws a factor between 0.8 and 1, so that a fleet does
     /// not ping in step. Shorter than the shortest idle cut-off on the way; [`Duration::MAX`] sends none.
     pub const fn ping_interval(mut self, interval: Duration) -> Self {
-        self.ping_interval = interval;
+        self.limits.ping_interval = interval;
         self
     }
 
     /// How long an answer may take once the ping interval is over. Default 10 s. Any byte counts as an answer: a
     /// connection ends as [`Error::Silent`] when nothing at all came for ping interval plus pong timeout.
     pub const fn pong_timeout(mut self, timeout: Duration) -> Self {
-        self.pong_timeout = timeout;
+        self.limits.pong_timeout = timeout;
         self
     }
 
     /// How long [`send`](super::Connection::send) may take. Default 10 s: kernel buffers hide a peer that does not read
     /// until they are full, and from then on a write waits for ever.
     pub const fn send_timeout(mut self, timeout: Duration) -> Self {
-        self.send_timeout = timeout;
+        self.limits.send_timeout = timeout;
         self
     }
 
     /// The longest message in bytes, in either direction. Default 64 MiB.
     pub const fn max_message_size(mut self, bytes: usize) -> Self {
-        self.max_message_size = bytes;
+        self.limits.max_message_size = bytes;
         self
     }
 
@@ -155,11 +154,11 @@ impl Builder {
             let (name, value) = request::header(name, value)?;
             headers.append(name, value);
         }
-        not_zero("ping_interval", self.ping_interval)?;
-        not_zero("pong_timeout", self.pong_timeout)?;
-        not_zero("send_timeout", self.send_timeout)?;
-        not_empty("max_message_size", self.max_message_size)?;
-        not_empty("max_frame_size", self.max_frame_size)?;
+        not_zero("ping_interval", self.limits.ping_interval)?;
+        not_zero("pong_timeout", self.limits.pong_timeout)?;
+        not_zero("send_timeout", self.limits.send_timeout)?;
+        not_zero("max_message_size", self.limits.max_message_size)?;
+        not_zero("max_frame_size", self.max_frame_size)?;
         let tls = if target.tls { Some(tls(&target.host, self.roots)?) } else { None };
         Ok(WebSocketConnector::from(Settings {
             secrets: Arc::new(target.secrets(&headers)),
@@ -169,15 +168,10 @@ impl Builder {
             tls,
             config: WebSocketConfig::default()
                 .read_buffer_size(READ_BUFFER)
-                .max_write_buffer_size(self.max_message_size.saturating_add(CONTROL_BUFFER))
-                .max_message_size(Some(self.max_message_size))
+                .max_write_buffer_size(self.limits.max_message_size.saturating_add(CONTROL_BUFFER))
+                .max_message_size(Some(self.limits.max_message_size))
                 .max_frame_size(Some(self.max_frame_size)),
-            limits: Limits {
-                ping_interval: self.ping_interval,
-                pong_timeout: self.pong_timeout,
-                send_timeout: self.send_timeout,
-                max_message_size: self.max_message_size,
-            },
+            limits: self.limits,
             resolver: self.resolver,
             classify: self.classify,
         }))
@@ -207,16 +201,9 @@ fn tls(host: &str, roots: Option<RootCertStore>) -> Result<Tls, InvalidSetting> 
     Ok(Tls { connector: TlsConnector::from(Arc::new(config)), name })
 }
 
-fn not_zero(setting: &'static str, value: Duration) -> Result<(), InvalidSetting> {
-    if value.is_zero() {
+fn not_zero<T: Default + PartialEq + fmt::Debug>(setting: &'static str, value: T) -> Result<(), InvalidSetting> {
+    if value == T::default() {
         return Err(InvalidSetting::new(setting, format!("{value:?}"), "more than zero"));
-    }
-    Ok(())
-}
-
-fn not_empty(setting: &'static str, value: usize) -> Result<(), InvalidSetting> {
-    if value == 0 {
-        return Err(InvalidSetting::new(setting, value.to_string(), "more than zero"));
     }
     Ok(())
 }

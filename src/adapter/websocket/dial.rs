@@ -1,6 +1,5 @@
 //! From a name to a TCP connection: resolve afresh, race the addresses, set the socket up.
 
-use std::fmt;
 use std::future::Future;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -44,12 +43,6 @@ impl Resolver {
     /// The operating system's.
     pub(super) fn system() -> Self {
         Self::new(|host, port| async move { Ok(tokio::net::lookup_host((host, port)).await?.collect()) })
-    }
-}
-
-impl fmt::Debug for Resolver {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Resolver")
     }
 }
 
