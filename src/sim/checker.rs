@@ -1,5 +1,6 @@
 //! What must hold after every step, seen from outside: the driver's own account against what the machine says.
 
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crate::machine::{Action, Event, Failure, Gate, HintLimit, Lifecycle, Mode, Policy, State, Transition, WaitCause};
@@ -21,7 +22,7 @@ pub(super) struct Observed<'a> {
 /// Keeps books of its own and writes down where the machine disagrees.
 #[derive(Debug)]
 pub(super) struct Checker {
-    rules: Rules,
+    policy: Arc<Policy>,
     clients: Vec<Client>,
     gates: Vec<Shared>,
     violations: Vec<String>,
@@ -47,9 +48,9 @@ struct Shared {
 }
 
 impl Checker {
-    pub(super) fn new(policy: &Policy, clients: usize, gates: usize) -> Self {
+    pub(super) fn new(policy: Arc<Policy>, clients: usize, gates: usize) -> Self {
         Self {
-            rules: Rules::new(policy),
+            policy,
             clients: vec![Client::default(); clients],
             gates: vec![Shared::default(); gates],
             violations: Vec::new(),
@@ -87,7 +88,7 @@ impl Checker {
     /// A hint binds from the moment at which it is given.
     fn note_hint(&mut self, seen: &Observed<'_>) {
         let (Event::Failed(failure) | Event::Lost(failure)) = seen.event else { return };
-        let Some(hint) = self.rules.hint(failure) else { return };
+        let Some(hint) = self.hint_of(failure) else { return };
         let not_before = seen.now.saturating_add(hint);
         if self.clients[seen.client].in_flight || self.clients[seen.client].up_since.is_some() {
             self.clients[seen.client].not_before = not_before;
@@ -120,7 +121,7 @@ impl Checker {
         }
         let wait = deadline?.saturating_duration_since(seen.instant);
         let cause = transition.wait?;
-        let cap = self.rules.longest(cause, seen.now, self.clients.len())?;
+        let cap = self.longest_wait(cause, seen.now)?;
         (wait > cap).then(|| format!("waits {wait:?} for {cause:?}, at most {cap:?} is allowed"))
     }
 
@@ -134,7 +135,7 @@ impl Checker {
             return Some(format!("generation {} instead of {expected}", seen.life.generation()));
         }
         let attempt = seen.life.attempt();
-        let stable = known.up_since.is_some_and(|since| seen.now >= since + self.rules.stable_after);
+        let stable = known.up_since.is_some_and(|since| seen.now >= since + self.policy.stable_after);
         let forgiven = stable || seen.event == Event::Start;
         (attempt < known.attempts && !forgiven).then(|| format!("attempt {attempt} after {}", known.attempts))
     }
@@ -166,7 +167,9 @@ impl Checker {
             return Some(format!("dials through a narrow gate, beside {others}"));
         }
         let since = shared.last_start.map(|last| seen.now.saturating_sub(last));
-        since.filter(|gap| *gap < self.rules.base).map(|gap| format!("dials {gap:?} after the last, at a narrow gate"))
+        since
+            .filter(|gap| *gap < self.policy.quick.base)
+            .map(|gap| format!("dials {gap:?} after the last, at a narrow gate"))
     }
 
     fn keep_books(&mut self, seen: &Observed<'_>) {
@@ -182,7 +185,7 @@ impl Checker {
         match seen.action {
             Action::Dial { .. } => {
                 let deadline = seen.life.deadline().map_or(Duration::ZERO, |at| at - seen.instant);
-                shared.in_flight.push((seen.client, seen.now + deadline + self.rules.base));
+                shared.in_flight.push((seen.client, seen.now + deadline + self.policy.quick.base));
                 shared.last_start = Some(seen.now);
                 shared.epoch = seen.shared.status(seen.instant).epoch;
                 (known.in_flight, known.ended, known.up_since) = (true, false, None);
@@ -193,30 +196,17 @@ impl Checker {
             Action::Continue | Action::WindDown => {}
         }
     }
-}
-
-/// The policy's numbers that can be held against what is seen.
-#[derive(Debug)]
-struct Rules {
-    policy: Policy,
-    base: Duration,
-    stable_after: Duration,
-}
-
-impl Rules {
-    fn new(policy: &Policy) -> Self {
-        Self { policy: policy.clone(), base: policy.quick.base, stable_after: policy.stable_after }
-    }
 
     /// The wait that a failure asks for, where it has to be obeyed.
-    fn hint(&self, failure: Failure) -> Option<Duration> {
+    fn hint_of(&self, failure: Failure) -> Option<Duration> {
         let Failure::Throttled { retry_after: Some(hint) } = failure else { return None };
-        let obeyed = if self.policy.over_limit == HintLimit::Clamp { hint.min(self.policy.hint_limit) } else { hint };
-        (obeyed >= self.base).then_some(obeyed)
+        let policy = &self.policy;
+        let obeyed = if policy.over_limit == HintLimit::Clamp { hint.min(policy.hint_limit) } else { hint };
+        (obeyed >= policy.quick.base).then_some(obeyed)
     }
 
     /// The longest wait for that cause; `None` where it depends on the queue.
-    fn longest(&self, cause: WaitCause, age: Duration, members: usize) -> Option<Duration> {
+    fn longest_wait(&self, cause: WaitCause, age: Duration) -> Option<Duration> {
         let policy = &self.policy;
         let growing = policy.growing.cap(u32::MAX, age, 1);
         let hinted = policy.hint_limit + growing.max(Duration::from_secs(2));
@@ -227,7 +217,8 @@ impl Rules {
             WaitCause::Spread => Some(spread),
             WaitCause::Throttled => (policy.over_limit == HintLimit::Clamp).then_some(hinted),
             WaitCause::BreakerOpen => {
-                let turns = self.base.saturating_mul(u32::try_from(members).unwrap_or(u32::MAX).saturating_add(2));
+                let clients = u32::try_from(self.clients.len()).unwrap_or(u32::MAX);
+                let turns = policy.quick.base.saturating_mul(clients.saturating_add(2));
                 (policy.over_limit == HintLimit::Clamp).then(|| hinted + policy.handshake_limit + turns)
             }
             WaitCause::Paced => None,

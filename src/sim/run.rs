@@ -89,7 +89,7 @@ impl<'a> Run<'a> {
             now: Duration::ZERO,
             queue: Queue::default(),
             desk: Desk::new(scenario.server.clone()),
-            checker: Checker::new(&fleet.policy, clients.len(), gates.len()),
+            checker: Checker::new(Arc::clone(&fleet.policy), clients.len(), gates.len()),
             clients,
             gates,
             members,
@@ -127,7 +127,7 @@ impl<'a> Run<'a> {
     fn take(&mut self, due: Due) {
         match due {
             Due::News(errand, event) => {
-                if self.is_there(errand) {
+                if is_there(&self.clients, errand) {
                     self.tell(errand.client, event);
                 }
             }
@@ -307,10 +307,6 @@ impl<'a> Run<'a> {
                 self.queue.push(at, Due::Timer(id));
             }
         }
-    }
-
-    fn is_there(&self, errand: Errand) -> bool {
-        is_there(&self.clients, errand)
     }
 
     fn instant(&self) -> Instant {
