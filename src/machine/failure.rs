@@ -58,12 +58,6 @@ impl Failure {
     pub const fn retry_after(self) -> Option<Duration> {
         if let Self::Throttled { retry_after } = self { retry_after } else { None }
     }
-
-    /// Whether a breaker counts it as a sign that the dependency is ill.
-    #[must_use]
-    pub const fn is_charged(self) -> bool {
-        matches!(self, Self::Planned | Self::Timeout | Self::Transient | Self::Unreachable)
-    }
 }
 
 impl fmt::Display for Failure {
