@@ -23,7 +23,7 @@ pub(super) fn watch(control: &Arc<Control>) {
         return;
     }
     let member = Arc::downgrade(control);
-    match watched.iter_mut().find(|watched| watched.runtime == runtime.id() && watched.clock.is(&control.clock)) {
+    match watched.iter_mut().find(|watched| watched.is(runtime.id(), &control.clock)) {
         Some(watched) => watched.members.push(member),
         None => {
             let (id, clock) = (runtime.id(), control.clock.clone());
@@ -40,6 +40,12 @@ struct Watched {
     members: Vec<Weak<Control>>,
 }
 
+impl Watched {
+    fn is(&self, runtime: Id, clock: &Clock) -> bool {
+        self.runtime == runtime && self.clock.is(clock)
+    }
+}
+
 static WATCHED: Mutex<Vec<Watched>> = Mutex::new(Vec::new());
 
 fn watched() -> MutexGuard<'static, Vec<Watched>> {
@@ -52,8 +58,8 @@ struct Watcher {
 }
 
 impl Watcher {
-    fn is(&self, watched: &Watched) -> bool {
-        watched.runtime == self.runtime && watched.clock.is(&self.clock)
+    fn place(&self, watched: &[Watched]) -> Option<usize> {
+        watched.iter().position(|watched| watched.is(self.runtime, &self.clock))
     }
 
     /// Strikes out who has ended and gives the others; with nobody left, the watcher goes from the list.
@@ -61,7 +67,7 @@ impl Watcher {
         // Dropped after the lock: with the last reference goes code of the user.
         let mut ended = Vec::new();
         let mut watched = watched();
-        let Some(at) = watched.iter().position(|watched| self.is(watched)) else { return Vec::new() };
+        let Some(at) = self.place(&watched) else { return Vec::new() };
         let mut active = Vec::new();
         watched[at].members.retain(|member| {
             let Some(control) = member.upgrade() else { return false };
@@ -85,7 +91,7 @@ impl Drop for Watcher {
     /// The runtime is shutting down: whoever goes on elsewhere is watched again when it starts there.
     fn drop(&mut self) {
         let mut watched = watched();
-        let Some(at) = watched.iter().position(|watched| self.is(watched)) else { return };
+        let Some(at) = self.place(&watched) else { return };
         for control in watched.swap_remove(at).members.iter().filter_map(Weak::upgrade) {
             control.watched.store(false, Ordering::Relaxed);
         }
