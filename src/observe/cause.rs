@@ -36,8 +36,7 @@ impl Endpoint {
     }
 
     /// Whether it has no name.
-    #[must_use]
-    pub fn is_unnamed(&self) -> bool {
+    pub(crate) fn is_unnamed(&self) -> bool {
         self.0.is_empty()
     }
 
