@@ -141,8 +141,6 @@ pub struct Gate {
     proven: bool,
     /// How far the gate itself is along the curves.
     step: Step,
-    /// The start of the last dial that counted towards the growing curve.
-    counted: Option<Instant>,
     /// Up to two different connections that failed since the last proof of health.
     blamed: [Option<u64>; 2],
     /// Charged failures in a row, and openings since the last proof of health.
@@ -172,7 +170,6 @@ impl Gate {
             narrowed: 1,
             proven: false,
             step: Step::default(),
-            counted: None,
             blamed: [None; 2],
             row: 0,
             trips: 0,
@@ -323,7 +320,7 @@ impl Gate {
         }
         self.proven = true;
         self.step = Step::default();
-        (self.counted, self.blamed, self.row, self.trips) = (None, [None; 2], 0, 0);
+        (self.blamed, self.row, self.trips) = ([None; 2], 0, 0);
     }
 
     /// The attempt was cancelled: the slot is free and nothing is charged.

@@ -111,8 +111,7 @@ impl Gate {
             self.narrow();
         }
         step.fail(now, weight);
-        let delay =
-            if origin.current { self.trip(now, origin, weight, step, rng) } else { self.alone(now, step, weight, rng) };
+        let delay = if origin.current { self.trip(now, weight, step, rng) } else { self.alone(now, step, weight, rng) };
         step.previous = delay;
         Wait::own(add(now, delay), WaitCause::Backoff)
     }
@@ -128,15 +127,8 @@ impl Gate {
 
     /// The gate is narrow and one more attempt has failed: draws the delay, which is the open time as well if more
     /// than one connection is to blame.
-    fn trip<R: Rng + ?Sized>(
-        &mut self,
-        now: Instant,
-        origin: Origin,
-        weight: u32,
-        step: &Step,
-        rng: &mut R,
-    ) -> Duration {
-        if !self.note(now, origin, weight, step) {
+    fn trip<R: Rng + ?Sized>(&mut self, now: Instant, weight: u32, step: &Step, rng: &mut R) -> Duration {
+        if !self.note(now, weight, step) {
             return self.alone(now, step, weight, rng);
         }
         let delay = self.together(now, weight, rng);
@@ -148,16 +140,11 @@ impl Gate {
         if step.failures() > self.step.failures() { self.alone(now, step, weight, rng).max(delay) } else { delay }
     }
 
-    /// Takes the gate one step along its curve; `false` if one connection alone is to blame. Only a dial that began
-    /// after the last one that counted counts towards the growing curve.
-    fn note(&mut self, now: Instant, origin: Origin, weight: u32, step: &Step) -> bool {
+    /// Takes the gate one step along its curve; `false` if one connection alone is to blame.
+    fn note(&mut self, now: Instant, weight: u32, step: &Step) -> bool {
         let shared = self.is_shared();
         if shared || self.step.failures() == 0 {
-            let counts = self.counted.is_none_or(|counted| origin.started > counted);
-            self.step.fail(now, if counts { weight } else { 0 });
-            if counts && weight > 0 {
-                self.counted = Some(origin.started);
-            }
+            self.step.fail(now, weight);
         }
         if self.members <= 1 {
             // A gate of one is as far along as its connection.
@@ -186,7 +173,7 @@ impl Gate {
             self.step.throttled = self.step.throttled.saturating_add(1);
             if !paced {
                 self.blame(origin.member);
-                shared = self.note(now, origin, 1, step);
+                shared = self.note(now, 1, step);
             }
         }
         let growing = if shared { self.together(now, 1, rng) } else { self.alone(now, step, 1, rng) };
