@@ -304,3 +304,22 @@ async fn members_of_a_gate_are_those_who_are_there() {
     drop(supervisor);
     assert_eq!(gate.status().members, 0);
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_pace_that_is_over_is_not_told_of_although_nobody_calls() {
+    let server = Server::healthy();
+    let gate = gate(Policy::default());
+    let _good = fleet(&server, &gate, &Policy::default(), 1);
+    sleep(secs(5)).await;
+    // It dials once and then waits for minutes.
+    let elsewhere = Server::new(|_| Answer::Fail(0, Failure::Unauthorized));
+    let _refused = fleet(&elsewhere, &gate, &Policy::default(), 1);
+    sleep(secs(6)).await;
+    assert_eq!(gate.status().mode, Mode::Paced);
+    while elsewhere.dial_count() < 2 {
+        sleep(secs(1)).await;
+    }
+    sleep(secs(11)).await;
+    let status = gate.status();
+    assert_eq!((status.mode, status.pace, gate.is_closed()), (Mode::Closed, None, true), "{status:?}");
+}

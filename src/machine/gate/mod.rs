@@ -368,13 +368,17 @@ impl Gate {
 
     /// A pace ends when nobody has waited or dialled for `stable_after`.
     fn close_if_quiet(&mut self, now: Instant) {
-        if matches!(self.phase, Phase::Paced(_)) && self.queue.is_empty() && self.window.in_flight() == 0 {
-            let quiet_since = self.window.last_start().unwrap_or(now);
-            if now >= add(quiet_since, self.policy.stable_after) {
-                self.epoch += 1;
-                self.phase = Phase::Closed;
-            }
+        if matches!(self.phase, Phase::Paced(_)) && self.is_quiet(now) {
+            self.epoch += 1;
+            self.phase = Phase::Closed;
         }
+    }
+
+    fn is_quiet(&self, now: Instant) -> bool {
+        let quiet_since = self.window.last_start().unwrap_or(now);
+        self.queue.is_empty()
+            && self.window.in_flight() == 0
+            && now >= add(quiet_since, self.policy.stable_after)
     }
 
     fn start<R: Rng + ?Sized>(&mut self, now: Instant, member: Member, lease: Duration, rng: &mut R) -> Permit {
