@@ -146,7 +146,13 @@ impl<C: Connector, T: Tenant<C>> Shell<C, T> {
         match news {
             News::Closed => self.tell(Event::Closed, None, None),
             News::Dialled(Ok(connection)) => self.tell(Event::Opened, None, Some(connection)),
-            News::Dialled(Err(cause)) => self.tell(Event::Failed(cause.failure()), Some(cause), None),
+            News::Dialled(Err(cause)) => {
+                if self.control.mailbox.take(Post::Reached) && self.control.has_reached(self.dials) {
+                    // Reached and refused in one poll: whose fault it is depends on it.
+                    let _ = self.control.decide(Event::Reached);
+                }
+                self.tell(Event::Failed(cause.failure()), Some(cause), None);
+            }
             News::Over(Over::Finished) => self.tell(Event::Finished, None, None),
             News::Over(Over::Lost(failure, cause)) => self.tell(Event::Lost(failure), cause, None),
             News::Posted(post) => self.receive(post),
@@ -225,11 +231,15 @@ impl<C: Connector, T: Tenant<C>> Shell<C, T> {
     /// Ends whatever is being done, and closes the connection beside what comes next. An older one that still hangs in
     /// its goodbye is dropped.
     fn replace(&mut self, stage: Stage<C>, opened: Option<C::Connection>) {
-        let served = self.tenant.end();
-        self.stage = stage;
-        if let Some(closing) = opened.map(|connection| self.goodbye(connection)).or(served) {
-            self.closing = Some(closing);
-        }
+        let served = caught::call(|| self.tenant.end()).ok().flatten();
+        let ended = std::mem::replace(&mut self.stage, stage);
+        let hangs = match opened.map(|connection| self.goodbye(connection)).or(served) {
+            Some(closing) => self.closing.replace(closing),
+            None => None,
+        };
+        // What somebody's future or connection does in its drop must not end supervision.
+        let _ = caught::call(|| drop(ended));
+        let _ = caught::call(|| drop(hangs));
     }
 
     fn goodbye(&self, connection: C::Connection) -> Boxed<()> {
@@ -298,4 +308,5 @@ pub(super) async fn goodbye<C: Connector, H: Send>(
     let closing = caught::run(connector.close(connection(&held)));
     // A panic or a missed bound changes nothing: the connection is dropped.
     let _ = tokio::time::timeout(bound, closing).await;
+    let _ = caught::call(|| drop(held));
 }
