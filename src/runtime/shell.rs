@@ -96,13 +96,14 @@ impl<C: Connector, T: Tenant<C>> Shell<C, T> {
             if let Stage::Stopped(reason) = self.stage {
                 break reason;
             }
-            if set_for != self.deadline {
-                set_for = self.deadline;
-                sleep.as_mut().reset(self.control.clock.timer(self.deadline));
+            let due = self.deadline.into_iter().chain(self.control.line_due()).min();
+            if set_for != due {
+                set_for = due;
+                sleep.as_mut().reset(self.control.clock.timer(due));
             }
-            let news = poll_fn(|cx| self.poll_news(cx, sleep.as_mut())).await;
+            let news = poll_fn(|cx| self.poll_news(cx, due.map(|_| sleep.as_mut()))).await;
             if matches!(news, News::TimedOut) {
-                // Fired too early for the machine's clock, it is set again.
+                // For the log, or too early for the machine's clock: it is set again.
                 set_for = None;
             }
             self.take(news);
@@ -114,7 +115,7 @@ impl<C: Connector, T: Tenant<C>> Shell<C, T> {
         Stopped { reason, cause: self.control.board.last_failure().filter(|_| failed) }
     }
 
-    fn poll_news(&mut self, cx: &mut Context<'_>, sleep: Pin<&mut Sleep>) -> Poll<News<C>> {
+    fn poll_news(&mut self, cx: &mut Context<'_>, sleep: Option<Pin<&mut Sleep>>) -> Poll<News<C>> {
         if self.closing.as_mut().is_some_and(|closing| closing.as_mut().poll(cx).is_ready()) {
             self.closing = None;
         }
@@ -135,9 +136,7 @@ impl<C: Connector, T: Tenant<C>> Shell<C, T> {
         if let Poll::Ready(post) = self.control.mailbox.poll_take(cx) {
             return Poll::Ready(News::Posted(post));
         }
-        if self.deadline.is_none() {
-            return Poll::Pending;
-        }
+        let Some(sleep) = sleep else { return Poll::Pending };
         ready!(sleep.poll(cx));
         Poll::Ready(News::TimedOut)
     }
