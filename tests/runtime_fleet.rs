@@ -323,3 +323,23 @@ async fn a_pace_that_is_over_is_not_told_of_although_nobody_calls() {
     let status = gate.status();
     assert_eq!((status.mode, status.pace, gate.is_closed()), (Mode::Closed, None, true), "{status:?}");
 }
+
+#[tokio::test(start_paused = true)]
+async fn two_hundred_whose_credential_works_again_after_minutes_come_back_at_a_pace() {
+    let server = Server::healthy();
+    let (gate, links) = stable_fleet(&server).await;
+    server.turn(|_| Answer::Fail(20, Failure::Unauthorized));
+    lose_all(&links);
+    sleep(secs(300)).await;
+    assert_eq!(gate.status().waiting, FLEET);
+    let before = server.dial_count();
+    server.turn(|_| Answer::Accept(20));
+    all_back(&server, &links).await;
+    let dials = &server.dials()[before..];
+    assert_eq!(dials.len(), FLEET, "nobody dials twice");
+    let most = dials.iter().map(|at| dials.iter().filter(|other| (0.0..0.05).contains(&(*other - at))).count()).max();
+    assert!(most <= Some(FLEET / 2), "{most:?} within 50 ms");
+    assert!(dials[10] - dials[1] >= 0.1, "slowly at first: {dials:?}");
+    sleep(secs(60)).await;
+    assert_eq!(gate.status().mode, Mode::Closed);
+}
