@@ -343,3 +343,20 @@ async fn two_hundred_whose_credential_works_again_after_minutes_come_back_at_a_p
     sleep(secs(60)).await;
     assert_eq!(gate.status().mode, Mode::Closed);
 }
+
+#[tokio::test(start_paused = true)]
+async fn who_gives_up_behind_a_gate_knows_why_although_it_never_dialled() {
+    let server = Server::new(|_| REFUSED);
+    let gate = gate(Policy::default());
+    let links = fleet(&server, &gate, &Policy::default().give_up_after(secs(30)), 50);
+    sleep(secs(20)).await;
+    let waiting = links.iter().find(|link| link.handle().status().attempt == 0).expect("few of them dialled");
+    let late = waiting.ready_by((tokio::time::Instant::now() + ms(1)).into_std()).await.expect_err("it is down");
+    assert!(late.to_string().contains("unreachable"), "{late}");
+    assert_eq!(gate.last_failure().map(|cause| cause.failure()), Some(Failure::Unreachable));
+    for link in &links {
+        let stopped = link.ready().await.expect_err("it is down");
+        assert_eq!(stopped.reason, StopReason::GaveUp);
+        assert_eq!(stopped.cause.map(|cause| cause.failure()), Some(Failure::Unreachable));
+    }
+}

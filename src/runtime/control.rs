@@ -18,7 +18,7 @@ use super::connector::BoxError;
 use super::error::Stopped;
 use super::gate::{Gate, Wakes};
 use super::mailbox::{Mailbox, Post};
-use crate::machine::{Action, Event, Failure, Lifecycle, Member, Policy, State, Transition, add};
+use crate::machine::{Action, Event, Failure, Lifecycle, Member, Policy, State, StopReason, Transition, add};
 use crate::observe::{Cause, Endpoint, Limiter, Line};
 
 /// Whom every decision is told, outside of any lock.
@@ -221,7 +221,14 @@ impl Control {
     }
 
     /// Publishes what was decided, then tells observer and log; `cause` is the failure that led to it.
-    pub(super) fn publish(&self, decision: &Decision, cause: Option<Cause>) {
+    pub(super) fn publish(&self, decision: &Decision, mut cause: Option<Cause>) {
+        let dialled = decision.transitions.iter().flatten().any(|transition| transition.from == State::Connecting);
+        if let Some(cause) = cause.as_ref().filter(|_| dialled) {
+            self.gate.note_failure(cause.clone());
+        }
+        if decision.action == Action::Stop(StopReason::GaveUp) && cause.is_none() {
+            cause = self.last_failure();
+        }
         self.board.publish(decision, cause.clone());
         for transition in decision.transitions.iter().flatten() {
             if let Some(observer) = &self.observer {
@@ -233,6 +240,11 @@ impl Control {
             self.write(transition, cause.as_ref());
         }
         self.write_untold(decision.at);
+    }
+
+    /// Its own last failure, or that of whoever it waits behind.
+    pub(super) fn last_failure(&self) -> Option<Cause> {
+        self.board.last_failure().or_else(|| self.gate.last_failure())
     }
 
     /// Logs, unless this connection or its gate has said enough for now.

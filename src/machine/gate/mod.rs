@@ -386,9 +386,7 @@ impl Gate {
 
     fn is_quiet(&self, now: Instant) -> bool {
         let quiet_since = self.window.last_start().unwrap_or(now);
-        self.queue.is_empty()
-            && self.window.in_flight() == 0
-            && now >= add(quiet_since, self.policy.stable_after)
+        self.queue.is_empty() && self.window.in_flight() == 0 && now >= add(quiet_since, self.policy.stable_after)
     }
 
     fn start<R: Rng + ?Sized>(&mut self, now: Instant, member: Member, lease: Duration, rng: &mut R) -> Permit {
