@@ -345,3 +345,26 @@ async fn a_drain_while_the_old_connection_is_still_closing_is_quick() {
     sleep(secs(2)).await;
     assert_eq!(server.open().now(), 0, "and the goodbye has kept its own bound");
 }
+
+#[test]
+fn keep_in_a_runtime_that_has_shut_down_ends_and_harms_no_other() {
+    let (done, wait) = std::sync::mpsc::channel();
+    std::thread::spawn(move || {
+        let runtime = || tokio::runtime::Runtime::new().expect("a runtime");
+        let supervisor = || supervisor(&Server::healthy(), &gate(), plain());
+        let gone = runtime();
+        let handle = gone.handle().clone();
+        drop(gone);
+        let ended = {
+            let _entered = handle.enter();
+            supervisor().keep().expect("it is idle").handle().status().stopped
+        };
+        let up = runtime().block_on(async {
+            let link = supervisor().keep().expect("it is idle");
+            link.ready().await.is_ok()
+        });
+        let _ = done.send((ended, up));
+    });
+    // It used to hold the list of the watched for ever.
+    assert_eq!(wait.recv_timeout(secs(10)), Ok((Some(StopReason::Dropped), true)));
+}

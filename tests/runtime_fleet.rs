@@ -304,3 +304,59 @@ async fn members_of_a_gate_are_those_who_are_there() {
     drop(supervisor);
     assert_eq!(gate.status().members, 0);
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_pace_that_is_over_is_not_told_of_although_nobody_calls() {
+    let server = Server::healthy();
+    let gate = gate(Policy::default());
+    let _good = fleet(&server, &gate, &Policy::default(), 1);
+    sleep(secs(5)).await;
+    // It dials once and then waits for minutes.
+    let elsewhere = Server::new(|_| Answer::Fail(0, Failure::Unauthorized));
+    let _refused = fleet(&elsewhere, &gate, &Policy::default(), 1);
+    sleep(secs(6)).await;
+    assert_eq!(gate.status().mode, Mode::Paced);
+    while elsewhere.dial_count() < 2 {
+        sleep(secs(1)).await;
+    }
+    sleep(secs(11)).await;
+    let status = gate.status();
+    assert_eq!((status.mode, status.pace, gate.is_closed()), (Mode::Closed, None, true), "{status:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn two_hundred_whose_credential_works_again_after_minutes_come_back_at_a_pace() {
+    let server = Server::healthy();
+    let (gate, links) = stable_fleet(&server).await;
+    server.turn(|_| Answer::Fail(20, Failure::Unauthorized));
+    lose_all(&links);
+    sleep(secs(300)).await;
+    assert_eq!(gate.status().waiting, FLEET);
+    let before = server.dial_count();
+    server.turn(|_| Answer::Accept(20));
+    all_back(&server, &links).await;
+    let dials = &server.dials()[before..];
+    assert_eq!(dials.len(), FLEET, "nobody dials twice");
+    let most = dials.iter().map(|at| dials.iter().filter(|other| (0.0..0.05).contains(&(*other - at))).count()).max();
+    assert!(most <= Some(FLEET / 2), "{most:?} within 50 ms");
+    assert!(dials[10] - dials[1] >= 0.1, "slowly at first: {dials:?}");
+    sleep(secs(60)).await;
+    assert_eq!(gate.status().mode, Mode::Closed);
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_gives_up_behind_a_gate_knows_why_although_it_never_dialled() {
+    let server = Server::new(|_| REFUSED);
+    let gate = gate(Policy::default());
+    let links = fleet(&server, &gate, &Policy::default().give_up_after(secs(30)), 50);
+    sleep(secs(20)).await;
+    let waiting = links.iter().find(|link| link.handle().status().attempt == 0).expect("few of them dialled");
+    let late = waiting.ready_by((tokio::time::Instant::now() + ms(1)).into_std()).await.expect_err("it is down");
+    assert!(late.to_string().contains("unreachable"), "{late}");
+    assert_eq!(gate.last_failure().map(|cause| cause.failure()), Some(Failure::Unreachable));
+    for link in &links {
+        let stopped = link.ready().await.expect_err("it is down");
+        assert_eq!(stopped.reason, StopReason::GaveUp);
+        assert_eq!(stopped.cause.map(|cause| cause.failure()), Some(Failure::Unreachable));
+    }
+}

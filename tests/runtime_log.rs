@@ -220,3 +220,41 @@ async fn a_flapping_server_is_told_once_a_second() {
     assert!(lines.windows(2).all(|pair| pair[1].at - pair[0].at >= 1_000), "{lines:#?}");
     assert!(lines.len() >= 8, "{lines:#?}");
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_connection_that_is_back_within_a_second_is_told_of() {
+    let (reader, _guard) = Reader::open();
+    let server = Server::healthy();
+    let link = Supervisor::builder(server.connector()).policy(plain()).seed(7).build().unwrap().keep().unwrap();
+    link.ready().await.unwrap();
+    sleep(secs(60)).await;
+    link.current().unwrap().report("reset");
+    sleep(secs(60)).await;
+    let lines = reader.lines();
+    let last = lines.last().expect("some line");
+    assert!(last.text.contains("connected") && last.text.contains("generation=2"), "{lines:#?}");
+    assert!(lines.windows(2).all(|pair| pair[1].at - pair[0].at >= 1_000), "{lines:#?}");
+    assert_eq!(lines.len(), 3, "{lines:#?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn why_a_wait_of_minutes_was_begun_is_told_although_the_loss_was_told_just_before() {
+    let (reader, _guard) = Reader::open();
+    let server = Server::healthy();
+    let gate = Gate::builder(ENDPOINT).policy(Policy::default()).build().unwrap();
+    let builder = Supervisor::builder(server.connector()).policy(Policy::default()).gate(&gate);
+    let links: Vec<_> = (0..40).map(|n| builder.clone().seed(n).build().unwrap().keep().unwrap()).collect();
+    for link in &links {
+        link.ready().await.unwrap();
+    }
+    sleep(secs(60)).await;
+    server.turn(|_| Answer::Fail(0, Failure::Throttled { retry_after: Some(secs(600)) }));
+    let before = reader.lines().len();
+    for link in &links {
+        link.current().unwrap().report("reset");
+    }
+    sleep(secs(5)).await;
+    let lines = reader.lines().split_off(before);
+    assert!(lines.iter().any(|line| line.text.contains("throttled, retry after 600s")), "{lines:#?}");
+    assert!(lines.windows(11).all(|window| window[10].at - window[0].at >= 1_000));
+}

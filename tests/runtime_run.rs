@@ -317,3 +317,47 @@ async fn reached_replaces_the_dial_deadline_and_only_its_own() {
     assert!((dials[2] - 43.0).abs() < 0.01, "deadline 30 s, wait 2 s: {dials:?}");
     running.abort();
 }
+
+/// Says no in the very poll in which it reached the other side.
+#[tokio::test(start_paused = true)]
+async fn what_the_other_side_said_at_once_is_not_our_own_mistake() {
+    let connector = steadfast::connector_fn("test://server:1", |attempt: steadfast::Attempt| async move {
+        attempt.reached();
+        Err::<(), _>(Failure::Permanent.because("no such database"))
+    });
+    let supervisor = Supervisor::builder(connector).policy(plain()).seed(7).build().unwrap();
+    let link = supervisor.keep().unwrap();
+    sleep(secs(1)).await;
+    let status = link.handle().status();
+    assert_eq!((status.state, status.wait, status.stopped), (State::Backoff, Some(WaitCause::Refused), None));
+}
+
+struct Bomb;
+
+impl Drop for Bomb {
+    fn drop(&mut self) {
+        assert!(std::thread::panicking(), "in drop");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_panic_in_the_drop_of_a_connection_or_of_a_dial_does_not_end_supervision() {
+    let connector = steadfast::connector_fn("test://server:1", |attempt: steadfast::Attempt| async move {
+        let bomb = Bomb;
+        if attempt.number() > 1 {
+            std::future::pending::<()>().await;
+        }
+        Ok::<_, std::io::Error>(bomb)
+    });
+    let supervisor = Supervisor::builder(connector).policy(plain()).seed(7).build().unwrap();
+    let link = supervisor.keep().unwrap();
+    let live = link.ready().await.unwrap();
+    live.report("broken");
+    drop(live);
+    // The second dial ends at its deadline, and its future panics in its drop.
+    sleep(secs(60)).await;
+    let status = link.handle().status();
+    assert_eq!((status.stopped, status.generation), (None, 1), "{status:?}");
+    assert!(status.attempt > 2, "{status:?}");
+    link.handle().drain().await;
+}

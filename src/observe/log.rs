@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use tracing::{Span, info, warn};
 
 use super::Cause;
-use crate::machine::{Action, Event, State, Transition};
+use crate::machine::{Action, Event, State, StopReason, Transition};
 
 /// One line about one decision.
 ///
@@ -49,7 +49,12 @@ impl Line<'_> {
     fn message(&self) -> &'static str {
         match (self.transition.action, self.transition.event, self.transition.from) {
             (Action::Serve { .. }, _, _) => "connected",
-            (Action::Stop(_), _, _) => "stopped",
+            (Action::Stop(StopReason::Busy), _, _) => "stopped: busy",
+            (Action::Stop(StopReason::Drained), _, _) => "stopped: drained",
+            (Action::Stop(StopReason::Dropped), _, _) => "stopped: dropped",
+            (Action::Stop(StopReason::Finished), _, _) => "stopped: finished",
+            (Action::Stop(StopReason::GaveUp), _, _) => "stopped: gave up",
+            (Action::Stop(StopReason::Permanent), _, _) => "stopped: trying again cannot succeed",
             (_, Event::Reconnect, _) => "reconnecting",
             (_, _, State::Connecting) => "attempt failed",
             _ => "connection ended",

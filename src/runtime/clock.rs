@@ -7,10 +7,11 @@ use std::time::{Duration, Instant, SystemTime};
 
 use crate::machine::add;
 
-/// Monotonic and wall time.
+/// The monotonic time, which stops while the machine sleeps, and one that goes on.
 ///
 /// The default reads tokio's clock, so that tests may pause it, and the system's. Waits are slept on tokio's timer: a
-/// clock of one's own has to advance with it. Wall time only serves to notice that the machine was suspended.
+/// clock of one's own has to advance with it. The other one only serves to notice that the machine was
+/// suspended.
 ///
 /// ```
 /// use std::time::{Duration, SystemTime};
@@ -52,12 +53,13 @@ impl Clock {
         }
     }
 
-    /// The wall time.
+    /// The time that goes on while the machine sleeps. Of the system's clock only differences mean something: on Linux
+    /// it counts from boot, so that nobody sets it; elsewhere it is the wall clock.
     #[must_use]
     pub fn wall(&self) -> SystemTime {
         match &self.0 {
             Some(source) => (source.wall)(),
-            None => SystemTime::now(),
+            None => since_boot().map_or_else(SystemTime::now, |uptime| SystemTime::UNIX_EPOCH + uptime),
         }
     }
 
@@ -75,6 +77,18 @@ impl Clock {
             _ => false,
         }
     }
+}
+
+/// The time since boot, sleep included.
+#[cfg(target_os = "linux")]
+fn since_boot() -> Option<Duration> {
+    let uptime = std::fs::read_to_string("/proc/uptime").ok()?;
+    Duration::try_from_secs_f64(uptime.split_ascii_whitespace().next()?.parse().ok()?).ok()
+}
+
+#[cfg(not(target_os = "linux"))]
+const fn since_boot() -> Option<Duration> {
+    None
 }
 
 impl fmt::Debug for Clock {

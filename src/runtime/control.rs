@@ -18,7 +18,7 @@ use super::connector::BoxError;
 use super::error::Stopped;
 use super::gate::{Gate, Wakes};
 use super::mailbox::{Mailbox, Post};
-use crate::machine::{Action, Event, Failure, Lifecycle, Member, Policy, Transition};
+use crate::machine::{Action, Event, Failure, Lifecycle, Member, Policy, State, StopReason, Transition, add};
 use crate::observe::{Cause, Endpoint, Limiter, Line};
 
 /// Whom every decision is told, outside of any lock.
@@ -37,7 +37,7 @@ pub(super) struct Control {
     span: Span,
     observer: Option<Observer>,
     machine: Mutex<Machine>,
-    log: Mutex<Limiter<1>>,
+    log: Mutex<Log>,
     /// What came with `Post::Advised`, in nanoseconds.
     advice: AtomicU64,
     /// What came with `Post::Check`: after how long, in nanoseconds.
@@ -46,6 +46,21 @@ pub(super) struct Control {
     reached: AtomicU64,
     /// What came with `Post::Report`: which generation broke, and why.
     report: Mutex<Option<(u64, Cause)>>,
+}
+
+/// What this connection may still log.
+#[derive(Default)]
+struct Log {
+    limiter: Limiter<1>,
+    /// The last line, if it was left out: told as soon as there is room, or the log would end with something that is
+    /// over, or without the reason of a wait of minutes. Not the loss of a connection: what follows it says more.
+    untold: Option<Untold>,
+}
+
+struct Untold {
+    transition: Transition,
+    cause: Option<Cause>,
+    due: Instant,
 }
 
 struct Machine {
@@ -201,7 +216,14 @@ impl Control {
     }
 
     /// Publishes what was decided, then tells observer and log; `cause` is the failure that led to it.
-    pub(super) fn publish(&self, decision: &Decision, cause: Option<Cause>) {
+    pub(super) fn publish(&self, decision: &Decision, mut cause: Option<Cause>) {
+        let dialled = decision.transitions.iter().flatten().any(|transition| transition.from == State::Connecting);
+        if let Some(cause) = cause.as_ref().filter(|_| dialled) {
+            self.gate.note_failure(cause.clone());
+        }
+        if decision.action == Action::Stop(StopReason::GaveUp) && cause.is_none() {
+            cause = self.last_failure();
+        }
         self.board.publish(decision, cause.clone());
         for transition in decision.transitions.iter().flatten() {
             if let Some(observer) = &self.observer {
@@ -212,24 +234,79 @@ impl Control {
         if let Some(transition) = decision.transitions.iter().flatten().rfind(|transition| Line::is_due(transition)) {
             self.write(transition, cause.as_ref());
         }
+        self.write_untold(decision.at);
+    }
+
+    /// Its own last failure, or that of whoever it waits behind.
+    pub(super) fn last_failure(&self) -> Option<Cause> {
+        self.board.last_failure().or_else(|| self.gate.last_failure())
     }
 
     /// Logs, unless this connection or its gate has said enough for now.
     fn write(&self, transition: &Transition, cause: Option<&Cause>) {
         let now = transition.at;
-        let (suppressed, gate_suppressed) = {
-            let mut own = self.log.lock().unwrap_or_else(PoisonError::into_inner);
-            if own.is_full(now) {
-                return own.suppress();
-            }
-            let mut gate = self.gate.log();
-            if gate.is_full(now) {
-                gate.suppress();
-                return own.suppress();
-            }
-            (own.write(now), gate.write(now))
+        let (told, older) = {
+            let mut own = self.own_log();
+            let older = own.untold.take();
+            let told = if own.limiter.is_full(now) { None } else { self.admit_line(now) };
+            let told = match told {
+                Some(gate_suppressed) => Some((own.limiter.write(now), gate_suppressed)),
+                None => {
+                    own.limiter.suppress();
+                    if transition.from == State::Connecting && !matches!(transition.action, Action::Stop(_)) {
+                        let (transition, cause) = (*transition, cause.cloned());
+                        own.untold = Some(Untold { transition, cause, due: add(now, LINE_WAIT) });
+                    }
+                    None
+                }
+            };
+            (told, older)
         };
-        Line { transition, cause, suppressed, gate_suppressed }.write(&self.span);
+        // Errors are the user's: dropped after the lock is released.
+        drop(older);
+        if let Some((suppressed, gate_suppressed)) = told {
+            Line { transition, cause, suppressed, gate_suppressed }.write(&self.span);
+        }
+    }
+
+    /// Room in the gate's share; how many lines were left out before this one.
+    fn admit_line(&self, now: Instant) -> Option<u64> {
+        let mut gate = self.gate.log();
+        if gate.is_full(now) {
+            gate.suppress();
+            return None;
+        }
+        Some(gate.write(now))
+    }
+
+    /// When to look again whether there is room for the line that was left out.
+    pub(super) fn line_due(&self) -> Option<Instant> {
+        self.own_log().untold.as_ref().map(|untold| untold.due)
+    }
+
+    /// Tells what was left out, if it is still the last that happened and there is room by now.
+    fn write_untold(&self, now: Instant) {
+        let (told, untold) = {
+            let mut own = self.own_log();
+            if own.untold.as_ref().is_none_or(|untold| now < untold.due) {
+                return;
+            }
+            let Some(mut untold) = own.untold.take() else { return };
+            let room = if own.limiter.is_full(now) { None } else { self.admit_line(now) };
+            if room.is_none() && untold.cause.is_some() {
+                // A success is one of many; a failure may be the reason of all.
+                untold.due = add(now, LINE_WAIT);
+                own.untold = Some(untold);
+                return;
+            }
+            (room.map(|gate_suppressed| (own.limiter.write(now), gate_suppressed)), untold)
+        };
+        if let Some((suppressed, gate_suppressed)) = told {
+            let (transition, cause) = (Transition { at: now, ..untold.transition }, untold.cause.as_ref());
+            // It was counted itself.
+            let suppressed = suppressed.saturating_sub(1);
+            Line { transition: &transition, cause, suppressed, gate_suppressed }.write(&self.span);
+        }
     }
 
     // What lies beside the mailbox.
@@ -271,6 +348,10 @@ impl Control {
         self.reports().take()
     }
 
+    fn own_log(&self) -> MutexGuard<'_, Log> {
+        self.log.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     fn machine(&self) -> MutexGuard<'_, Machine> {
         self.machine.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -279,6 +360,9 @@ impl Control {
         self.report.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
+
+/// How long a line that was left out waits for room: the share of a connection is one a second.
+const LINE_WAIT: Duration = Duration::from_secs(1);
 
 fn nanos(duration: Duration) -> u64 {
     u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)

@@ -11,8 +11,8 @@ use super::clock::Clock;
 use super::control::Control;
 use super::error::BuildError;
 use super::mailbox::Post;
-use crate::machine::{self, GateStatus, Lifecycle, Member, Policy};
-use crate::observe::{Endpoint, Limiter};
+use crate::machine::{self, GateStatus, Lifecycle, Member, Mode, Policy};
+use crate::observe::{Cause, Endpoint, Limiter};
 
 /// What all who dial one endpoint share: breaker and pacer of dials in one window. Cheap to clone.
 ///
@@ -44,6 +44,8 @@ struct Inner {
     closed: AtomicBool,
     state: Mutex<State>,
     log: Mutex<Limiter<10>>,
+    /// Why the last of its attempts failed that did.
+    last_failure: Mutex<Option<Cause>>,
 }
 
 struct State {
@@ -79,6 +81,7 @@ impl Gate {
             closed: AtomicBool::new(false),
             state: Mutex::new(State { machine, members: HashMap::new() }),
             log: Mutex::new(Limiter::new()),
+            last_failure: Mutex::new(None),
         }))
     }
 
@@ -91,7 +94,26 @@ impl Gate {
     /// What an operator wants to see: mode, until when, why, waiters, pace, epoch.
     #[must_use]
     pub fn status(&self) -> GateStatus {
-        self.state().machine.status(self.0.clock.now())
+        let guard = self.state();
+        let status = guard.machine.status(self.0.clock.now());
+        self.0.closed.store(status.mode == Mode::Closed, Ordering::Release);
+        status
+    }
+
+    /// Why the last attempt failed that any of its connections made, also if the outage is over: those who wait for the
+    /// gate have no failure of their own.
+    #[must_use]
+    pub fn last_failure(&self) -> Option<Cause> {
+        self.failure().clone()
+    }
+
+    pub(super) fn note_failure(&self, cause: Cause) {
+        // Dropped after the lock is released: errors are the user's.
+        let _older = self.failure().replace(cause);
+    }
+
+    fn failure(&self) -> MutexGuard<'_, Option<Cause>> {
+        self.0.last_failure.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Whether it is closed, that is, whether everybody may dial: one load. It is as of the last call to the gate.

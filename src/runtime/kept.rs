@@ -13,7 +13,7 @@ use super::control::Control;
 use super::link::{Lent, Slot};
 use super::shell::{Over, Tenant, goodbye, judge};
 use super::supervisor::Membership;
-use crate::machine::{Event, Failure};
+use crate::machine::Failure;
 use crate::observe::Cause;
 
 /// Puts each connection into the slot, and takes it out again.
@@ -73,13 +73,11 @@ where
         Some(Box::pin(goodbye(Arc::clone(&self.connector), bound, live, |live| &live.connection)))
     }
 
-    fn check(&mut self, wait: Duration) -> Option<Event> {
-        if self.checking.is_none() {
-            let (live, control, connector) =
-                (self.live.clone()?, Arc::clone(&self.control), Arc::clone(&self.connector));
+    fn check(&mut self, wait: Duration) {
+        if let (None, Some(live)) = (&self.checking, self.live.clone()) {
+            let (control, connector) = (Arc::clone(&self.control), Arc::clone(&self.connector));
             self.checking = Some(Box::pin(check(live, control, connector, wait)));
         }
-        None
     }
 }
 

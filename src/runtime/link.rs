@@ -14,7 +14,6 @@ use super::control::{Control, Owner};
 use super::error::{NotReady, Stopped};
 use super::handle::Handle;
 use super::shell::judge;
-use crate::observe::Status;
 
 /// Shared access to whichever connection of a supervisor is live. Cheap to clone.
 ///
@@ -113,11 +112,11 @@ impl<C: Connector> Link<C> {
         let control = &self.slot.control;
         let ready = control.board.until(|| match self.current() {
             Some(live) => Some(Ok(live)),
-            None => not_ready(&control.board.status(), control.clock.now(), deadline).map(Err),
+            None => not_ready(control, deadline).map(Err),
         });
         match tokio::time::timeout_at(control.clock.timer(Some(deadline)), ready).await {
             Ok(outcome) => outcome,
-            Err(_) => Err(NotReady::Elapsed { cause: control.board.last_failure() }),
+            Err(_) => Err(NotReady::Elapsed { cause: control.last_failure() }),
         }
     }
 
@@ -129,13 +128,14 @@ impl<C: Connector> Link<C> {
 }
 
 /// Why there will be no connection before `deadline`, as far as is known now.
-fn not_ready(status: &Status, now: Instant, deadline: Instant) -> Option<NotReady> {
-    if let Some(stopped) = stopped(status) {
+fn not_ready(control: &Control, deadline: Instant) -> Option<NotReady> {
+    let (status, now) = (control.board.status(), control.clock.now());
+    if let Some(stopped) = stopped(&status) {
         return Some(NotReady::Stopped(stopped));
     }
     let earliest = status.earliest.filter(|earliest| *earliest > deadline.max(now))?;
     let wait = earliest.saturating_duration_since(now);
-    Some(NotReady::TooLate { cause: status.last_failure.clone(), wait, why: status.wait })
+    Some(NotReady::TooLate { cause: control.last_failure(), wait, why: status.wait })
 }
 
 impl<C: Connector> Clone for Link<C> {

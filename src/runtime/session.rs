@@ -8,11 +8,14 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
+use tokio::time::{Sleep, sleep};
+
 use super::caught::{self, Boxed};
 use super::connector::{BoxError, Connector, Ended};
 use super::control::Control;
+use super::mailbox::Post;
 use super::shell::{Over, Tenant, goodbye, judge};
-use crate::machine::{Event, Failure, State};
+use crate::machine::{Failure, State};
 use crate::observe::Cause;
 
 /// A live connection, lent to a session. Dropped, it goes back to the supervisor, which closes it.
@@ -108,13 +111,15 @@ pub(super) struct Sessions<C: Connector, F, Fut, R> {
     opened: Option<(C::Connection, u64)>,
     running: Option<Pin<Box<Fut>>>,
     home: Option<Home<C::Connection>>,
+    /// After a suspend: when another connection is asked for.
+    doubted: Option<Pin<Box<Sleep>>>,
     /// What `Break` came with.
     pub(super) broke: Option<R>,
 }
 
 impl<C: Connector, F, Fut, R> Sessions<C, F, Fut, R> {
     pub(super) const fn new(control: Arc<Control>, connector: Arc<C>, session: F) -> Self {
-        Self { control, connector, session, opened: None, running: None, home: None, broke: None }
+        Self { control, connector, session, opened: None, running: None, home: None, doubted: None, broke: None }
     }
 }
 
@@ -157,6 +162,10 @@ where
         if let Err(cause) = self.lend() {
             return Poll::Ready(Over::Lost(Some(cause)));
         }
+        if self.doubted.as_mut().is_some_and(|doubted| doubted.as_mut().poll(cx).is_ready()) {
+            self.doubted = None;
+            self.control.mailbox.post(Post::Reconnect);
+        }
         let Some(running) = &mut self.running else { return Poll::Ready(Over::Lost(None)) };
         let cause = match ready!(caught::poll(running.as_mut(), cx)) {
             Ok(Ok(ControlFlow::Break(value))) => {
@@ -176,7 +185,7 @@ where
 
     fn end(&mut self) -> Option<Boxed<()>> {
         // With the session goes its lease, and the connection comes home.
-        self.running = None;
+        (self.running, self.doubted) = (None, None);
         let unlent = self.opened.take().map(|(connection, _)| connection);
         let home = self.home.take();
         let came_home = home.and_then(|home| home.lock().unwrap_or_else(PoisonError::into_inner).take());
@@ -186,7 +195,7 @@ where
     }
 
     /// The connection is lent out, so it cannot be checked; another one is the safe answer.
-    fn check(&mut self, _wait: Duration) -> Option<Event> {
-        Some(Event::Reconnect)
+    fn check(&mut self, wait: Duration) {
+        self.doubted.get_or_insert_with(|| Box::pin(sleep(wait)));
     }
 }

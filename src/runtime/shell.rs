@@ -35,8 +35,8 @@ pub(super) trait Tenant<C: Connector>: Send {
     /// Ends it in any case, and gives what remains to be done: closing, bounded.
     fn end(&mut self) -> Option<Boxed<()>>;
 
-    /// The machine was suspended: looks after `wait` whether the connection is still there, or says what to do.
-    fn check(&mut self, wait: Duration) -> Option<Event>;
+    /// The machine was suspended: looks after `wait` whether the connection is still there.
+    fn check(&mut self, wait: Duration);
 }
 
 /// How a session ended.
@@ -96,13 +96,14 @@ impl<C: Connector, T: Tenant<C>> Shell<C, T> {
             if let Stage::Stopped(reason) = self.stage {
                 break reason;
             }
-            if set_for != self.deadline {
-                set_for = self.deadline;
-                sleep.as_mut().reset(self.control.clock.timer(self.deadline));
+            let due = self.deadline.into_iter().chain(self.control.line_due()).min();
+            if set_for != due {
+                set_for = due;
+                sleep.as_mut().reset(self.control.clock.timer(due));
             }
-            let news = poll_fn(|cx| self.poll_news(cx, sleep.as_mut())).await;
+            let news = poll_fn(|cx| self.poll_news(cx, due.map(|_| sleep.as_mut()))).await;
             if matches!(news, News::TimedOut) {
-                // Fired too early for the machine's clock, it is set again.
+                // For the log, or too early for the machine's clock: it is set again.
                 set_for = None;
             }
             self.take(news);
@@ -113,7 +114,7 @@ impl<C: Connector, T: Tenant<C>> Shell<C, T> {
         Stopped::new(reason, self.control.board.last_failure())
     }
 
-    fn poll_news(&mut self, cx: &mut Context<'_>, sleep: Pin<&mut Sleep>) -> Poll<News<C>> {
+    fn poll_news(&mut self, cx: &mut Context<'_>, sleep: Option<Pin<&mut Sleep>>) -> Poll<News<C>> {
         if self.closing.as_mut().is_some_and(|closing| closing.as_mut().poll(cx).is_ready()) {
             self.closing = None;
         }
@@ -134,9 +135,7 @@ impl<C: Connector, T: Tenant<C>> Shell<C, T> {
         if let Poll::Ready(post) = self.control.mailbox.poll_take(cx) {
             return Poll::Ready(News::Posted(post));
         }
-        if self.deadline.is_none() {
-            return Poll::Pending;
-        }
+        let Some(sleep) = sleep else { return Poll::Pending };
         ready!(sleep.poll(cx));
         Poll::Ready(News::TimedOut)
     }
@@ -145,7 +144,13 @@ impl<C: Connector, T: Tenant<C>> Shell<C, T> {
         match news {
             News::Closed => self.tell(Event::Closed, None, None),
             News::Dialled(Ok(connection)) => self.tell(Event::Opened, None, Some(connection)),
-            News::Dialled(Err(cause)) => self.tell(Event::Failed(cause.failure()), Some(cause), None),
+            News::Dialled(Err(cause)) => {
+                if self.control.mailbox.take(Post::Reached) && self.control.has_reached(self.dials) {
+                    // Reached and refused in one poll: whose fault it is depends on it.
+                    let _ = self.control.decide(Event::Reached);
+                }
+                self.tell(Event::Failed(cause.failure()), Some(cause), None);
+            }
             News::Over(Over::Finished) => self.tell(Event::Finished, None, None),
             News::Over(Over::Lost(cause)) => {
                 let failure = cause.as_ref().map_or(Failure::Planned, Cause::failure);
@@ -162,8 +167,12 @@ impl<C: Connector, T: Tenant<C>> Shell<C, T> {
     fn receive(&mut self, post: Post) {
         let event = match post {
             Post::Advised => Some(Event::Advised(self.control.advice())),
-            Post::Check if matches!(self.stage, Stage::Serve) => self.tenant.check(self.control.check_after()),
-            Post::Check => None,
+            Post::Check => {
+                if matches!(self.stage, Stage::Serve) {
+                    self.tenant.check(self.control.check_after());
+                }
+                None
+            }
             Post::Drain => Some(Event::Drain),
             Post::Dropped => {
                 if self.control.end_if_unowned() {
@@ -227,11 +236,15 @@ impl<C: Connector, T: Tenant<C>> Shell<C, T> {
     /// Ends whatever is being done, and closes the connection beside what comes next. An older one that still hangs in
     /// its goodbye is dropped.
     fn replace(&mut self, stage: Stage<C>, opened: Option<C::Connection>) {
-        let served = self.tenant.end();
-        self.stage = stage;
-        if let Some(closing) = opened.map(|connection| self.goodbye(connection)).or(served) {
-            self.closing = Some(closing);
-        }
+        let served = caught::call(|| self.tenant.end()).ok().flatten();
+        let ended = std::mem::replace(&mut self.stage, stage);
+        let hangs = match opened.map(|connection| self.goodbye(connection)).or(served) {
+            Some(closing) => self.closing.replace(closing),
+            None => None,
+        };
+        // What somebody's future or connection does in its drop must not end supervision.
+        let _ = caught::call(|| drop(ended));
+        let _ = caught::call(|| drop(hangs));
     }
 
     fn goodbye(&self, connection: C::Connection) -> Boxed<()> {
@@ -300,4 +313,5 @@ pub(super) async fn goodbye<C: Connector, H: Send>(
     let closing = caught::run(connector.close(connection(&held)));
     // A panic or a missed bound changes nothing: the connection is dropped.
     let _ = tokio::time::timeout(bound, closing).await;
+    let _ = caught::call(|| drop(held));
 }

@@ -4,7 +4,7 @@
 //! runtime (and clock) compares the two every few seconds; the gap is no uptime, because the monotonic clock does not
 //! contain it. A wall clock that is set back tells nothing, one that is set ahead costs a check.
 
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
@@ -26,15 +26,18 @@ pub(super) fn watch(control: &Arc<Control>) {
     match watched.iter_mut().find(|watched| watched.is(runtime.id(), &control.clock)) {
         Some(watched) => watched.members.push(member),
         None => {
-            let (id, clock) = (runtime.id(), control.clock.clone());
-            watched.push(Watched { runtime: id, clock: clock.clone(), members: vec![member] });
-            runtime.spawn(look(Watcher { runtime: id, clock }));
+            let (number, clock) = (NEXT.fetch_add(1, Ordering::Relaxed), control.clock.clone());
+            watched.push(Watched { number, runtime: runtime.id(), clock: clock.clone(), members: vec![member] });
+            // A runtime that has shut down drops the watcher here and now, and that takes the lock.
+            drop(watched);
+            runtime.spawn(look(Watcher { number, clock }));
         }
     }
 }
 
 /// Who is watched by one watcher.
 struct Watched {
+    number: u64,
     runtime: Id,
     clock: Clock,
     members: Vec<Weak<Control>>,
@@ -48,18 +51,21 @@ impl Watched {
 
 static WATCHED: Mutex<Vec<Watched>> = Mutex::new(Vec::new());
 
+/// The number of the next watcher: one that goes must not strike out the one that follows it.
+static NEXT: AtomicU64 = AtomicU64::new(0);
+
 fn watched() -> MutexGuard<'static, Vec<Watched>> {
     WATCHED.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 struct Watcher {
-    runtime: Id,
+    number: u64,
     clock: Clock,
 }
 
 impl Watcher {
     fn place(&self, watched: &[Watched]) -> Option<usize> {
-        watched.iter().position(|watched| watched.is(self.runtime, &self.clock))
+        watched.iter().position(|watched| watched.number == self.number)
     }
 
     /// Strikes out who has ended and gives the others; with nobody left, the watcher goes from the list.

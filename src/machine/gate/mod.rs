@@ -148,6 +148,8 @@ pub struct Gate {
     trips: u32,
     /// The rate up to which a pace may double: that of the last cut.
     threshold: f64,
+    /// A crowd was woken while nobody has to wait: it comes back at a pace.
+    crowd: bool,
     members: usize,
     next_member: u64,
     next_permit: u64,
@@ -174,6 +176,7 @@ impl Gate {
             row: 0,
             trips: 0,
             threshold: f64::INFINITY,
+            crowd: false,
             members: 0,
             next_member: 1,
             next_permit: 1,
@@ -203,6 +206,9 @@ impl Gate {
     /// May `member` dial now, for at most `lease`? A member that has to wait keeps one place until it goes or leaves.
     pub fn admit<R: Rng + ?Sized>(&mut self, now: Instant, member: Member, lease: Duration, rng: &mut R) -> Admission {
         self.tick(now, rng);
+        if std::mem::take(&mut self.crowd) && matches!(self.phase, Phase::Closed) {
+            self.pace(now, rng);
+        }
         let base = self.policy.quick.base;
         let side_by_side = matches!(self.phase, Phase::Paced(_));
         if let Some(wait) = self.refused.ask(now, member, side_by_side, lease, base) {
@@ -256,7 +262,9 @@ impl Gate {
         let wait = match outcome {
             Ok(()) => {
                 let proven = add(now, self.policy.stable_after);
+                let woken = self.wakes.len();
                 self.refused.accepted(member, proven, &mut self.wakes);
+                self.expect_crowd(woken);
                 if current {
                     self.succeeded(now, started, rng);
                 }
@@ -314,7 +322,9 @@ impl Gate {
     /// A session has lived `stable_after`: everything is forgiven.
     pub fn stable(&mut self, now: Instant, member: Member, tenure: Tenure) {
         self.close_if_quiet(now);
+        let woken = self.wakes.len();
         self.refused.forget(member.credential, &mut self.wakes);
+        self.expect_crowd(woken);
         if !self.is_current(tenure.epoch) {
             return;
         }
@@ -365,13 +375,15 @@ impl Gate {
 
     /// A pace ends when nobody has waited or dialled for `stable_after`.
     fn close_if_quiet(&mut self, now: Instant) {
-        if matches!(self.phase, Phase::Paced(_)) && self.queue.is_empty() && self.window.in_flight() == 0 {
-            let quiet_since = self.window.last_start().unwrap_or(now);
-            if now >= add(quiet_since, self.policy.stable_after) {
-                self.epoch += 1;
-                self.phase = Phase::Closed;
-            }
+        if matches!(self.phase, Phase::Paced(_)) && self.is_quiet(now) {
+            self.epoch += 1;
+            self.phase = Phase::Closed;
         }
+    }
+
+    fn is_quiet(&self, now: Instant) -> bool {
+        let quiet_since = self.window.last_start().unwrap_or(now);
+        self.queue.is_empty() && self.window.in_flight() == 0 && now >= add(quiet_since, self.policy.stable_after)
     }
 
     fn start<R: Rng + ?Sized>(&mut self, now: Instant, member: Member, lease: Duration, rng: &mut R) -> Permit {
@@ -415,6 +427,11 @@ impl Gate {
         let until = queue::due(from, rank, base).max(if from > now { from } else { add(now, base) });
         let earliest = opening.map_or(now, |(opening, _)| opening.max(now));
         Wait { until, earliest, cause }
+    }
+
+    /// Those who were parked over a refused credential come back together, and the pace may have ended meanwhile.
+    fn expect_crowd(&mut self, woken_before: usize) {
+        self.crowd |= self.wakes.len() > woken_before + 1;
     }
 
     fn wake_head(&mut self, now: Instant) {

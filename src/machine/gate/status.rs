@@ -60,6 +60,8 @@ impl Gate {
             Phase::Closed => (Mode::Closed, None),
             Phase::Narrow if shut.is_some() => (Mode::Open, None),
             Phase::Narrow => (Mode::HalfOpen, None),
+            // It ends by time alone, and nobody may have called since.
+            Phase::Paced(_) if self.is_quiet(now) => (Mode::Closed, None),
             Phase::Paced(pace) => (Mode::Paced, Some(pace.rate())),
         };
         GateStatus {

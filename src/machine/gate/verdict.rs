@@ -74,7 +74,7 @@ impl Gate {
     }
 
     /// The server lives: those who wait follow one another, in one random order.
-    fn pace<R: Rng + ?Sized>(&mut self, now: Instant, rng: &mut R) {
+    pub(super) fn pace<R: Rng + ?Sized>(&mut self, now: Instant, rng: &mut R) {
         self.phase = Phase::Paced(Pace::new(now, self.threshold, rng));
         self.epoch += 1;
         self.window.end_open_time();
