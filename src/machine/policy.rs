@@ -303,7 +303,11 @@ impl Policy {
         if let Some(capacity) = self.fleet_capacity
             && !(capacity > 0.0 && capacity.is_finite())
         {
-            return refuse("capacity_per_second", capacity, "a number above zero: what the server accepts in a second");
+            return refuse(
+                "capacity_per_second",
+                capacity,
+                "a finite number above zero: what the server accepts in a second",
+            );
         }
         check_curve("quick", &self.quick)?;
         check_curve("slow", &self.slow)?;
@@ -316,7 +320,11 @@ impl Policy {
         nonzero("hint_limit", self.hint_limit)?;
         nonzero("advice_limit", self.advice_limit)?;
         if self.handshake_limit < self.attempt_deadline {
-            return refuse("handshake_limit", self.handshake_limit, "at least the attempt_deadline");
+            return refuse(
+                "handshake_limit",
+                self.handshake_limit,
+                format!("at least the attempt_deadline ({:?})", self.attempt_deadline),
+            );
         }
         for (field, spread) in [("recovery_spread", self.recovery_spread), ("startup_spread", self.startup_spread)] {
             if spread == Duration::MAX {
@@ -328,7 +336,10 @@ impl Policy {
         }
         match self.max_age {
             Some(age) if youngest(age) <= self.stable_after => {
-                refuse("max_age", age, "an age whose last tenth begins after stable_after: nothing else is forgiven")
+                let stable = self.stable_after;
+                let allowed =
+                    format!("an age whose last tenth begins after stable_after ({stable:?}): nothing else is forgiven");
+                refuse("max_age", age, allowed)
             }
             _ => Ok(()),
         }
@@ -355,36 +366,43 @@ fn check_curve(name: &'static str, curve: &Backoff) -> Result<(), InvalidPolicy>
         return refuse(field("base"), curve.base, "above zero: zero doubled stays zero");
     }
     if curve.cap < curve.base {
-        return refuse(field("cap"), curve.cap, "at least base");
+        return refuse(field("cap"), curve.cap, format!("at least base ({:?})", curve.base));
     }
-    if curve.jitter == Jitter::Decorrelated && curve.cap < curve.base.saturating_mul(3) {
-        return refuse(field("cap"), curve.cap, "at least 3 · base for decorrelated jitter");
+    let least = curve.base.saturating_mul(3);
+    if curve.jitter == Jitter::Decorrelated && curve.cap < least {
+        return refuse(field("cap"), curve.cap, format!("at least 3 · base ({least:?}) for decorrelated jitter"));
     }
     if curve.floor >= curve.base {
         return refuse(
             field("floor"),
             curve.floor,
-            "under base, or else raise base: early delays would all be the floor",
+            format!("under base ({:?}), or else raise base: early delays would all be the floor", curve.base),
         );
     }
     if curve.fast > 0 && (curve.fast_delay.is_zero() || curve.fast_delay > curve.cap) {
-        return refuse(field("fast"), curve.fast_delay, "a delay above zero and at most cap");
+        return refuse(
+            field("fast"),
+            curve.fast_delay,
+            format!("a delay above zero and at most cap ({:?})", curve.cap),
+        );
     }
     if curve.fast > 0 && curve.fast_delay <= curve.floor {
-        return refuse(field("fast"), curve.fast_delay, "a delay above floor");
+        return refuse(field("fast"), curve.fast_delay, format!("a delay above floor ({:?})", curve.floor));
     }
     check_band(field("jitter"), curve.jitter)
 }
 
 fn check_growth(growth: &Growth, base: Duration) -> Result<(), InvalidPolicy> {
     if growth.window < base {
-        return refuse("growing.window", growth.window, "at least base");
+        return refuse("growing.window", growth.window, format!("at least base ({base:?})"));
     }
-    if growth.jitter == Jitter::Decorrelated && growth.window < base.max(growth.from).saturating_mul(3) {
-        return refuse("growing.window", growth.window, "at least 3 · base and 3 · from for decorrelated jitter");
+    let least = base.max(growth.from).saturating_mul(3);
+    if growth.jitter == Jitter::Decorrelated && growth.window < least {
+        let allowed = format!("at least 3 · base and 3 · from ({least:?}) for decorrelated jitter");
+        return refuse("growing.window", growth.window, allowed);
     }
     if growth.ceiling < growth.window {
-        return refuse("growing.ceiling", growth.ceiling, "at least window");
+        return refuse("growing.ceiling", growth.ceiling, format!("at least window ({:?})", growth.window));
     }
     if !(growth.factor >= 1.0 && growth.factor.is_finite()) {
         return refuse("growing.factor", growth.factor, "a number from 1");
@@ -415,8 +433,8 @@ fn nonzero(field: &'static str, value: Duration) -> Result<(), InvalidPolicy> {
     if value.is_zero() { refuse(field, value, "above zero") } else { Ok(()) }
 }
 
-fn refuse<T>(field: impl Into<String>, value: impl fmt::Debug, allowed: &'static str) -> Result<T, InvalidPolicy> {
-    Err(InvalidPolicy { field: field.into(), value: format!("{value:?}"), allowed })
+fn refuse<T>(field: impl Into<String>, value: impl fmt::Debug, allowed: impl Into<String>) -> Result<T, InvalidPolicy> {
+    Err(InvalidPolicy { field: field.into(), value: format!("{value:?}"), allowed: allowed.into() })
 }
 
 /// A policy that cannot work.
@@ -424,7 +442,7 @@ fn refuse<T>(field: impl Into<String>, value: impl fmt::Debug, allowed: &'static
 pub struct InvalidPolicy {
     field: String,
     value: String,
-    allowed: &'static str,
+    allowed: String,
 }
 
 impl InvalidPolicy {
