@@ -220,3 +220,15 @@ async fn a_flapping_server_is_told_once_a_second() {
     assert!(lines.windows(2).all(|pair| pair[1].at - pair[0].at >= 1_000), "{lines:#?}");
     assert!(lines.len() >= 8, "{lines:#?}");
 }
+
+#[tokio::test(start_paused = true)]
+async fn why_a_connection_ended_at_once_is_told_by_the_next_line() {
+    let (reader, _guard) = Reader::open();
+    let server = Server::new(|_| Answer::Accept(0));
+    let supervisor = Supervisor::builder(server.connector()).policy(plain()).seed(7).build().unwrap();
+    let running = supervisor.run(|_conn, _| async { Err::<std::ops::ControlFlow<()>, _>("dropped by the server") });
+    let _ = tokio::time::timeout(secs(60), running).await;
+    let lines = reader.lines();
+    assert!(lines.len() >= 3, "{lines:#?}");
+    assert!(lines[1..].iter().all(|line| line.text.contains("dropped by the server")), "{lines:#?}");
+}

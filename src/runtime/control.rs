@@ -229,7 +229,9 @@ impl Control {
             }
             (own.write(now), gate.write(now))
         };
-        Line { transition, cause, suppressed, gate_suppressed }.write(&self.span);
+        // Else a connection that is lost within a second of each success would never say why.
+        let untold = if suppressed > 0 && cause.is_none() { self.board.last_failure() } else { None };
+        Line { transition, cause, untold: untold.as_ref(), suppressed, gate_suppressed }.write(&self.span);
     }
 
     // What lies beside the mailbox.
