@@ -13,7 +13,8 @@ pub struct Endpoint(Arc<str>);
 
 impl Endpoint {
     /// Keeps `scheme://hosts:port` of a URL and drops user, password, path, query and fragment; text that is no URL
-    /// (a host and port, a name of one's own) is kept up to the first `/`, `?`, `#`.
+    /// (a host and port, a name of one's own) is kept up to the first `/`, `?`, `#`. A scheme is kept in lower case,
+    /// hosts as they are; a default port is not added.
     #[must_use]
     pub fn new(address: &str) -> Self {
         let (scheme, rest) = address.split_once("://").map_or((None, address), |(scheme, rest)| (Some(scheme), rest));
@@ -26,7 +27,10 @@ impl Endpoint {
             // A password may contain what ends an authority: what stands before the last `@` is never shown.
             hosts = authority(after);
         }
-        Self(scheme.map_or_else(|| hosts.as_str().into(), |scheme| format!("{scheme}://{hosts}").into()))
+        Self(scheme.map_or_else(
+            || hosts.as_str().into(),
+            |scheme| format!("{}://{hosts}", scheme.to_ascii_lowercase()).into(),
+        ))
     }
 
     /// For connectors that do not say what they dial.
@@ -160,6 +164,7 @@ mod tests {
             ("postgres://u:se/cr@et@a:1,b:2/db", "postgres://a:1,b:2"),
             ("ws://u:se/cret@h:1", "ws://h:1"),
             ("ws://u:se?cr#et@h:1/x", "ws://h:1"),
+            ("WSS://Host:1", "wss://Host:1"),
             ("host:7000", "host:7000"),
             ("memory", "memory"),
         ] {
