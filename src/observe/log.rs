@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use tracing::{Span, info, warn};
 
 use super::Cause;
-use crate::machine::{Action, Event, State, Transition};
+use crate::machine::{Action, Event, Failure, State, Transition};
 
 /// One line about one decision.
 ///
@@ -68,7 +68,8 @@ impl Line<'_> {
     fn is_warning(&self) -> bool {
         match self.transition.action {
             Action::Stop(reason) => reason.is_failure(),
-            _ => self.cause.is_some(),
+            // What was said to be over has not failed.
+            _ => self.cause.is_some_and(|cause| cause.failure() != Failure::Planned),
         }
     }
 }
