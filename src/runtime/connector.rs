@@ -212,9 +212,10 @@ pub fn classify(error: &(dyn Error + 'static)) -> Failure {
 
 fn by_kind(error: &io::Error) -> Option<Failure> {
     match error.kind() {
-        io::ErrorKind::ConnectionRefused | io::ErrorKind::HostUnreachable | io::ErrorKind::NetworkUnreachable => {
-            Some(Failure::Unreachable)
-        }
+        io::ErrorKind::ConnectionRefused
+        | io::ErrorKind::HostUnreachable
+        | io::ErrorKind::NetworkDown
+        | io::ErrorKind::NetworkUnreachable => Some(Failure::Unreachable),
         io::ErrorKind::TimedOut => Some(Failure::Timeout),
         // `source` of an io error skips the error that it wraps.
         io::ErrorKind::Other => error.get_ref().map(|inner| classify(inner)),
