@@ -27,16 +27,21 @@ fn refused_curves() -> Vec<Row> {
     let half = Duration::from_millis(500);
     vec![
         (policy().base(Duration::ZERO), "quick.base", "0ns", "above zero"),
-        (policy().base(secs(6)), "quick.cap", "5s", "at least base"),
-        (policy().base(secs(2)), "quick.cap", "5s", "3 · base"),
+        (policy().base(secs(6)), "quick.cap", "5s", "at least base (6s)"),
+        (policy().base(secs(2)), "quick.cap", "5s", "3 · base (6s)"),
         (policy().quick(curve(half, Duration::from_millis(1_499))), "quick.cap", "1.499s", "3 · base"),
         (policy().base(Duration::MAX), "quick.cap", "5s", "at least base"),
         (policy().quick(curve(half, Duration::ZERO)), "quick.cap", "0ns", "at least base"),
-        (policy().quick(curve(half, secs(5)).floor(secs(6))), "quick.floor", "6s", "under base"),
+        (policy().quick(curve(half, secs(5)).floor(secs(6))), "quick.floor", "6s", "under base (500ms)"),
         (policy().quick(curve(half, secs(5)).floor(half)), "quick.floor", "500ms", "raise base"),
         (policy().quick(curve(half, secs(5)).fast(3, Duration::ZERO)), "quick.fast", "0ns", "above zero"),
-        (policy().quick(curve(half, secs(5)).fast(3, secs(6))), "quick.fast", "6s", "at most cap"),
-        (policy().quick(curve(secs(1), secs(5)).floor(half).fast(3, half)), "quick.fast", "500ms", "above floor"),
+        (policy().quick(curve(half, secs(5)).fast(3, secs(6))), "quick.fast", "6s", "at most cap (5s)"),
+        (
+            policy().quick(curve(secs(1), secs(5)).floor(half).fast(3, half)),
+            "quick.fast",
+            "500ms",
+            "above floor (500ms)",
+        ),
         (policy().quick(curve(half, secs(5)).jitter(Jitter::Band(1.0))), "quick.jitter", "1.0", "under 1"),
         (policy().quick(curve(half, secs(5)).jitter(Jitter::Band(-0.1))), "quick.jitter", "-0.1", "from 0"),
         (policy().quick(curve(half, secs(5)).jitter(Jitter::Band(f64::NAN))), "quick.jitter", "NaN", "from 0"),
@@ -51,11 +56,11 @@ fn refused_growth() -> Vec<Row> {
     let policy = Policy::default;
     let growing = || growth(15, 1.25, 120);
     vec![
-        (policy().growing(growth(0, 1.25, 120)), "growing.window", "0ns", "at least base"),
+        (policy().growing(growth(0, 1.25, 120)), "growing.window", "0ns", "at least base (500ms)"),
         (policy().growing(growth(1, 1.25, 120)), "growing.window", "1s", "3 · base"),
-        (policy().growing(growing().from(secs(6))), "growing.window", "15s", "3 · from"),
+        (policy().growing(growing().from(secs(6))), "growing.window", "15s", "3 · from (18s)"),
         (policy().growing(growing().from(Duration::MAX)), "growing.window", "15s", "3 · from"),
-        (policy().growing(growth(15, 1.25, 14)), "growing.ceiling", "14s", "at least window"),
+        (policy().growing(growth(15, 1.25, 14)), "growing.ceiling", "14s", "at least window (15s)"),
         (policy().growing(growth(15, 0.9, 120)), "growing.factor", "0.9", "from 1"),
         (policy().growing(growth(15, -1.0, 120)), "growing.factor", "-1.0", "from 1"),
         (policy().growing(growth(15, f64::NAN, 120)), "growing.factor", "NaN", "from 1"),
@@ -85,19 +90,20 @@ fn refused_bounds() -> Vec<Row> {
         rows.push((set(policy(), Duration::MAX), field, longest, "at most a day"));
     }
     rows.extend([
-        (policy().handshake_limit(secs(9)), "handshake_limit", "9s", "attempt_deadline"),
+        (policy().handshake_limit(secs(9)), "handshake_limit", "9s", "attempt_deadline (10s)"),
+        (policy().attempt_deadline(secs(120)), "handshake_limit", "60s", "attempt_deadline (120s)"),
         (policy().hint_limit(Duration::ZERO, HintLimit::Clamp), "hint_limit", "0ns", "above zero"),
         (policy().advice_limit(Duration::ZERO), "advice_limit", "0ns", "above zero"),
         (policy().recovery_spread(Duration::MAX), "recovery_spread", longest, "window that ends"),
         (policy().startup_spread(Duration::MAX), "startup_spread", longest, "window that ends"),
         (policy().give_up_after(Duration::ZERO), "give_up_after", "0ns", "above zero"),
         (policy().max_age(Duration::ZERO), "max_age", "0ns", "after stable_after"),
-        (policy().max_age(secs(11)), "max_age", "11s", "after stable_after"),
+        (policy().max_age(secs(11)), "max_age", "11s", "after stable_after (10s)"),
         (Policy::for_fleet(100, 0.0), "capacity_per_second", "0.0", "above zero"),
         (Policy::for_fleet(100, -0.0), "capacity_per_second", "-0.0", "above zero"),
         (Policy::for_fleet(100, -5.0), "capacity_per_second", "-5.0", "above zero"),
         (Policy::for_fleet(100, f64::NAN), "capacity_per_second", "NaN", "above zero"),
-        (Policy::for_fleet(100, f64::INFINITY), "capacity_per_second", "inf", "above zero"),
+        (Policy::for_fleet(100, f64::INFINITY), "capacity_per_second", "inf", "finite"),
         (Policy::for_fleet(u32::MAX, f64::MIN_POSITIVE), "recovery_spread", longest, "window that ends"),
     ]);
     rows

@@ -434,3 +434,10 @@ async fn what_the_status_says_is_what_is_slept() {
         assert!(waits.iter().any(|(wait, _)| *wait == cause), "{cause:?} in {waits:?}");
     }
 }
+
+#[test]
+#[should_panic(expected = "timers are disabled")]
+fn a_runtime_without_a_timer_is_refused_by_keep_itself() {
+    let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+    runtime.block_on(async { drop(keep(&Server::healthy())) });
+}

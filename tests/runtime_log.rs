@@ -258,3 +258,30 @@ async fn why_a_wait_of_minutes_was_begun_is_told_although_the_loss_was_told_just
     assert!(lines.iter().any(|line| line.text.contains("throttled, retry after 600s")), "{lines:#?}");
     assert!(lines.windows(11).all(|window| window[10].at - window[0].at >= 1_000));
 }
+
+#[tokio::test(start_paused = true)]
+async fn why_a_connection_ended_at_once_is_told_by_the_next_line() {
+    let (reader, _guard) = Reader::open();
+    let server = Server::new(|_| Answer::Accept(0));
+    let supervisor = Supervisor::builder(server.connector()).policy(plain()).seed(7).build().unwrap();
+    let running = supervisor.run(|_conn, _| async { Err::<std::ops::ControlFlow<()>, _>("dropped by the server") });
+    let _ = tokio::time::timeout(secs(60), running).await;
+    let lines = reader.lines();
+    assert!(lines.len() >= 3, "{lines:#?}");
+    assert!(lines[1..].iter().all(|line| line.text.contains("dropped by the server")), "{lines:#?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_session_that_says_it_is_over_is_no_warning() {
+    let (reader, _guard) = Reader::open();
+    let server = Server::new(|_| Answer::Accept(0));
+    let supervisor = Supervisor::builder(server.connector()).policy(plain()).seed(7).build().unwrap();
+    let running = supervisor.run(|_conn, _| async {
+        sleep(secs(20)).await;
+        Ok::<_, std::io::Error>(std::ops::ControlFlow::<()>::Continue(()))
+    });
+    let _ = tokio::time::timeout(secs(60), running).await;
+    let lines = reader.lines();
+    assert!(lines.iter().any(|line| line.text.contains("connection ended")), "{lines:#?}");
+    assert!(lines.iter().all(|line| line.level == Level::INFO), "{lines:#?}");
+}

@@ -224,7 +224,9 @@ async fn a_second_run_is_busy_and_the_first_goes_on() {
         async move { supervisor.run(until_drained).await }
     });
     sleep(ms(1)).await;
-    assert_eq!(supervisor.run(until_drained).await.unwrap_err().reason, StopReason::Busy);
+    let busy = supervisor.run(until_drained).await.unwrap_err();
+    assert_eq!(busy.reason, StopReason::Busy);
+    assert!(busy.to_string().contains("end that first, or build another"), "{busy}");
     assert_eq!(supervisor.keep().unwrap_err().reason, StopReason::Busy);
     assert_eq!(supervisor.handle().status().state, State::Connected);
     supervisor.handle().drain().await;

@@ -1,6 +1,7 @@
 //! What came of it.
 
 use std::fmt::{self, Display};
+use std::ops::Range;
 use std::time::Duration;
 
 use crate::meter::{Frames, Meter};
@@ -12,9 +13,12 @@ const HEADER: [[&str; COLUMNS]; 2] = [
     ["", "", "peak per", "", "", "50 %", "90 %", "100 %", "frames", "of them", "dupli-"],
     ["", "attempts", "100 ms", "refused", "dropped", "back", "back", "back", "missed", "told", "cated"],
 ];
+/// The first of the columns that stand beneath the others, so that no line is wider than a terminal.
+const FRAMES: usize = 8;
 const NOTES: &str = "\
-Refused: handshakes that the server reset (beyond 50 a second) or answered with 503. Dropped: accepted, only
-to be dropped. Missed: numbered frames that a client never saw. Told: it knew of the loss before its next frame.";
+Refused: handshakes that the server reset (beyond 50 a second) or answered with
+503. Dropped: accepted, only to be dropped. Missed: numbered frames that a
+client never saw. Told: it knew of the loss before its next frame.";
 
 /// One fleet's line.
 #[derive(Debug)]
@@ -62,18 +66,12 @@ pub(crate) struct Table {
 impl Display for Table {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let lines: Vec<_> = HEADER.map(|line| line.map(str::to_owned)).into_iter().chain(self.cells()).collect();
-        let widths: [usize; COLUMNS] =
-            std::array::from_fn(|column| lines.iter().map(|cells| cells[column].len()).max().unwrap_or(0));
-        for cells in &lines {
-            write!(f, "{:<width$}", cells[0], width = widths[0])?;
-            for (cell, width) in cells.iter().zip(widths).skip(1) {
-                write!(f, "  {cell:>width$}")?;
-            }
-            writeln!(f)?;
-        }
+        columns(f, &lines, 1..FRAMES)?;
+        writeln!(f)?;
+        columns(f, &lines, FRAMES..COLUMNS)?;
         writeln!(f, "\n{NOTES}")?;
         let since_kill = self.healthy.saturating_sub(self.killed).as_secs_f64();
-        writeln!(f, "Back: seconds since the server is healthy for good; add {since_kill:.1} to count from the kill.")?;
+        writeln!(f, "Back: seconds since it is healthy for good; add {since_kill:.1} to count from the kill.")?;
         for row in self.rows.iter().filter(|row| row.away > 0) {
             writeln!(f, "{}: {} clients are still not back.", row.name, row.away)?;
         }
@@ -112,7 +110,7 @@ impl Table {
         let [ours, plain, ..] = self.rows.as_slice() else { return Ok(()) };
         write!(
             f,
-            "\nOurs against the plain loop: peak {}, refused handshakes {}; last client back ",
+            "\nOurs against the plain loop: peak {},\nrefused handshakes {},\nlast client back ",
             ratio(plain.peak, ours.peak),
             ratio(plain.refused, ours.refused)
         )?;
@@ -121,10 +119,23 @@ impl Table {
                 writeln!(f, "{:.1} s sooner.", plain.saturating_sub(ours).as_secs_f64())
             }
             (Some(ours), Some(plain)) => writeln!(f, "{:.1} s later.", ours.saturating_sub(plain).as_secs_f64()),
-            (Some(_), None) => writeln!(f, "while some of its clients are still away."),
+            (Some(_), None) => writeln!(f, "while some of the plain loop's are still away."),
             (None, _) => writeln!(f, "not within this run."),
         }
     }
+}
+
+/// The names and some columns beside them.
+fn columns(f: &mut fmt::Formatter<'_>, lines: &[[String; COLUMNS]], some: Range<usize>) -> fmt::Result {
+    let width = |column: usize| lines.iter().map(|cells| cells[column].len()).max().unwrap_or(0);
+    for cells in lines {
+        write!(f, "{:<width$}", cells[0], width = width(0))?;
+        for column in some.clone() {
+            write!(f, "  {:>width$}", cells[column], width = width(column))?;
+        }
+        writeln!(f)?;
+    }
+    Ok(())
 }
 
 fn ratio(plain: u32, ours: u32) -> String {
@@ -132,4 +143,30 @@ fn ratio(plain: u32, ours: u32) -> String {
         return format!("{plain} to 0");
     }
     format!("{:.1} times lower", f64::from(plain) / f64::from(ours))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_line_is_wider_than_a_small_terminal() {
+        let late = Some(Duration::from_millis(45_600));
+        let frames = Frames { missed: 999_999, told: 999_999, duplicated: 999_999 };
+        let row = |name| Row {
+            name,
+            attempts: 99_999,
+            peak: 9_999,
+            refused: 99_999,
+            dropped: 9_999,
+            back: [late, late, None],
+            away: 1_000,
+            frames,
+        };
+        let rows = vec![row("ours, one gate"), row("plain loop"), row("ours, gate each")];
+        let text = Table { rows, healthy: Duration::from_secs(29), killed: Duration::from_secs(16) }.to_string();
+        for line in text.lines() {
+            assert!(line.len() <= 80, "{} columns: {line}", line.len());
+        }
+    }
 }

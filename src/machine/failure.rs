@@ -32,7 +32,8 @@ pub enum Failure {
     Transient,
     /// The credential was refused: one fresh try for the whole credential, then the slow curve.
     Unauthorized,
-    /// Nobody answered (refused, no route, no such name): asking again costs the server nothing, so the quick curve.
+    /// Nobody answered (refused, no route; no such name, where the connector tells): asking again costs the server
+    /// nothing, so the quick curve.
     Unreachable,
 }
 

@@ -30,7 +30,7 @@ pub enum HintLimit {
 /// | `quick` | cap 5 s | nobody answers: asking is free for the server, and recovery is noticed soon |
 /// | `growing` | 15 s · 1.25ᵏ, up to max(120 s, a fifth of the outage) | it answered and failed: asking costs it work |
 /// | `slow` | 1 to 10 min | a refused credential, a missing database: people heal it, and repeated refusals look like an attack |
-/// | `recovery_spread` | 1 s | the first attempt after a loss is drawn too: one second takes a peak from 600 to 64 times the capacity |
+/// | `recovery_spread` | 1 s | the first attempt after a loss is drawn too: a fleet makes it in the same millisecond otherwise |
 /// | `startup_spread` | 0 | the first attempt ever; a fleet that is deployed at once wants one |
 /// | `stable_after` | 10 s | up this long, everything is forgiven |
 /// | `attempt_deadline` | 10 s | over name, TCP, TLS, upgrade and login together |
@@ -96,8 +96,7 @@ impl Policy {
     /// For a client whose server has few others: half a second of spread, eight quick attempts of 250 ms ± 50 % while
     /// nobody answers, then up to 5 s; refusals from 1 s up to 30 s.
     ///
-    /// Back a median of 0.13 s after the server, with about 6 attempts (measured in the model). A fleet that uses it
-    /// is a herd.
+    /// A fleet that uses it is a herd.
     #[must_use]
     pub fn lone() -> Self {
         Self {
@@ -115,8 +114,9 @@ impl Policy {
     ///
     /// The first attempt comes at uniform(0, W), then one every W ± 5 % for as long as nobody answers, so that the
     /// arrivals are clients ÷ W at every moment and the length of the outage does not matter. Refused, the window is
-    /// drawn from [x/3, x] with x doubling from W/3 up to 8 W, because the capacity may be wrong. In the model every
-    /// outage from 1 s to 600 s ends within 1.17 of the shortest possible time with under 1 % refused.
+    /// drawn from [x/3, x] with x doubling from W/3 up to 8 W, because the capacity may be wrong. After
+    /// outages of 5, 60 and 600 s 99 % of 10,000 clients are back within 1.16 of the shortest possible time, none refused
+    /// (`docs/RECOVERY.md`).
     ///
     /// The price: a client that lost only its own connection waits W/2 on average. W is 20 ms at least, because timers
     /// tell no less apart. A capacity that is not a positive number is refused when the policy is used, as
@@ -303,7 +303,11 @@ impl Policy {
         if let Some(capacity) = self.fleet_capacity
             && !(capacity > 0.0 && capacity.is_finite())
         {
-            return refuse("capacity_per_second", capacity, "a number above zero: what the server accepts in a second");
+            return refuse(
+                "capacity_per_second",
+                capacity,
+                "a finite number above zero: what the server accepts in a second",
+            );
         }
         check_curve("quick", &self.quick)?;
         check_curve("slow", &self.slow)?;
@@ -316,7 +320,11 @@ impl Policy {
         nonzero("hint_limit", self.hint_limit)?;
         nonzero("advice_limit", self.advice_limit)?;
         if self.handshake_limit < self.attempt_deadline {
-            return refuse("handshake_limit", self.handshake_limit, "at least the attempt_deadline");
+            return refuse(
+                "handshake_limit",
+                self.handshake_limit,
+                format!("at least the attempt_deadline ({:?})", self.attempt_deadline),
+            );
         }
         for (field, spread) in [("recovery_spread", self.recovery_spread), ("startup_spread", self.startup_spread)] {
             if spread == Duration::MAX {
@@ -328,7 +336,10 @@ impl Policy {
         }
         match self.max_age {
             Some(age) if youngest(age) <= self.stable_after => {
-                refuse("max_age", age, "an age whose last tenth begins after stable_after: nothing else is forgiven")
+                let stable = self.stable_after;
+                let allowed =
+                    format!("an age whose last tenth begins after stable_after ({stable:?}): nothing else is forgiven");
+                refuse("max_age", age, allowed)
             }
             _ => Ok(()),
         }
@@ -355,36 +366,43 @@ fn check_curve(name: &'static str, curve: &Backoff) -> Result<(), InvalidPolicy>
         return refuse(field("base"), curve.base, "above zero: zero doubled stays zero");
     }
     if curve.cap < curve.base {
-        return refuse(field("cap"), curve.cap, "at least base");
+        return refuse(field("cap"), curve.cap, format!("at least base ({:?})", curve.base));
     }
-    if curve.jitter == Jitter::Decorrelated && curve.cap < curve.base.saturating_mul(3) {
-        return refuse(field("cap"), curve.cap, "at least 3 · base for decorrelated jitter");
+    let least = curve.base.saturating_mul(3);
+    if curve.jitter == Jitter::Decorrelated && curve.cap < least {
+        return refuse(field("cap"), curve.cap, format!("at least 3 · base ({least:?}) for decorrelated jitter"));
     }
     if curve.floor >= curve.base {
         return refuse(
             field("floor"),
             curve.floor,
-            "under base, or else raise base: early delays would all be the floor",
+            format!("under base ({:?}), or else raise base: early delays would all be the floor", curve.base),
         );
     }
     if curve.fast > 0 && (curve.fast_delay.is_zero() || curve.fast_delay > curve.cap) {
-        return refuse(field("fast"), curve.fast_delay, "a delay above zero and at most cap");
+        return refuse(
+            field("fast"),
+            curve.fast_delay,
+            format!("a delay above zero and at most cap ({:?})", curve.cap),
+        );
     }
     if curve.fast > 0 && curve.fast_delay <= curve.floor {
-        return refuse(field("fast"), curve.fast_delay, "a delay above floor");
+        return refuse(field("fast"), curve.fast_delay, format!("a delay above floor ({:?})", curve.floor));
     }
     check_band(field("jitter"), curve.jitter)
 }
 
 fn check_growth(growth: &Growth, base: Duration) -> Result<(), InvalidPolicy> {
     if growth.window < base {
-        return refuse("growing.window", growth.window, "at least base");
+        return refuse("growing.window", growth.window, format!("at least base ({base:?})"));
     }
-    if growth.jitter == Jitter::Decorrelated && growth.window < base.max(growth.from).saturating_mul(3) {
-        return refuse("growing.window", growth.window, "at least 3 · base and 3 · from for decorrelated jitter");
+    let least = base.max(growth.from).saturating_mul(3);
+    if growth.jitter == Jitter::Decorrelated && growth.window < least {
+        let allowed = format!("at least 3 · base and 3 · from ({least:?}) for decorrelated jitter");
+        return refuse("growing.window", growth.window, allowed);
     }
     if growth.ceiling < growth.window {
-        return refuse("growing.ceiling", growth.ceiling, "at least window");
+        return refuse("growing.ceiling", growth.ceiling, format!("at least window ({:?})", growth.window));
     }
     if !(growth.factor >= 1.0 && growth.factor.is_finite()) {
         return refuse("growing.factor", growth.factor, "a number from 1");
@@ -415,8 +433,8 @@ fn nonzero(field: &'static str, value: Duration) -> Result<(), InvalidPolicy> {
     if value.is_zero() { refuse(field, value, "above zero") } else { Ok(()) }
 }
 
-fn refuse<T>(field: impl Into<String>, value: impl fmt::Debug, allowed: &'static str) -> Result<T, InvalidPolicy> {
-    Err(InvalidPolicy { field: field.into(), value: format!("{value:?}"), allowed })
+fn refuse<T>(field: impl Into<String>, value: impl fmt::Debug, allowed: impl Into<String>) -> Result<T, InvalidPolicy> {
+    Err(InvalidPolicy { field: field.into(), value: format!("{value:?}"), allowed: allowed.into() })
 }
 
 /// A policy that cannot work.
@@ -424,7 +442,7 @@ fn refuse<T>(field: impl Into<String>, value: impl fmt::Debug, allowed: &'static
 pub struct InvalidPolicy {
     field: String,
     value: String,
-    allowed: &'static str,
+    allowed: String,
 }
 
 impl InvalidPolicy {

@@ -13,9 +13,15 @@ pub struct Endpoint(Arc<str>);
 
 impl Endpoint {
     /// Keeps `scheme://hosts:port` of a URL and drops user, password, path, query and fragment; text that is no URL
-    /// (a host and port, a name of one's own) is kept up to the first `/`, `?`, `#`.
+    /// (a host and port, a name of one's own) is kept up to the first `/`, `?`, `#`. A scheme is kept in lower case,
+    /// hosts as they are; a default port is not added. Of settings (`host=db port=5432 password=…`, or with `;`) only those
+    /// that say where are kept.
     #[must_use]
     pub fn new(address: &str) -> Self {
+        let first = address.split(['/', '?', '#', ':']).next().unwrap_or_default();
+        if first.contains('=') {
+            return Self(where_of(address).into());
+        }
         let (scheme, rest) = address.split_once("://").map_or((None, address), |(scheme, rest)| (Some(scheme), rest));
         let authority = |text: &str| text.split(['/', '?', '#']).next().unwrap_or_default().to_owned();
         let mut hosts = authority(rest);
@@ -26,7 +32,10 @@ impl Endpoint {
             // A password may contain what ends an authority: what stands before the last `@` is never shown.
             hosts = authority(after);
         }
-        Self(scheme.map_or_else(|| hosts.as_str().into(), |scheme| format!("{scheme}://{hosts}").into()))
+        Self(scheme.map_or_else(
+            || hosts.as_str().into(),
+            |scheme| format!("{}://{hosts}", scheme.to_ascii_lowercase()).into(),
+        ))
     }
 
     /// For connectors that do not say what they dial.
@@ -45,6 +54,14 @@ impl Endpoint {
     pub fn as_str(&self) -> &str {
         &self.0
     }
+}
+
+/// What a string of settings says of the place: everything else may be secret.
+fn where_of(settings: &str) -> String {
+    let is_place = |key: &str| ["host", "hostaddr", "port", "server"].iter().any(|name| key.eq_ignore_ascii_case(name));
+    let places = settings.split(|c: char| c == ';' || c.is_whitespace());
+    let places = places.filter(|pair| pair.split_once('=').is_some_and(|(key, _)| is_place(key)));
+    places.collect::<Vec<_>>().join(" ")
 }
 
 impl From<&str> for Endpoint {
@@ -160,6 +177,13 @@ mod tests {
             ("postgres://u:se/cr@et@a:1,b:2/db", "postgres://a:1,b:2"),
             ("ws://u:se/cret@h:1", "ws://h:1"),
             ("ws://u:se?cr#et@h:1/x", "ws://h:1"),
+            ("WSS://Host:1", "wss://Host:1"),
+            ("host=a,b port=5432 user=u password=se@cret dbname=d", "host=a,b port=5432"),
+            ("Server=h;Password=secret", "Server=h"),
+            ("password=secret", ""),
+            ("u:secret@h:1?sslmode=require", "h:1"),
+            ("h/db?sslmode=require", "h"),
+            ("password=a://b", ""),
             ("host:7000", "host:7000"),
             ("memory", "memory"),
         ] {

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use tracing::{Span, info, warn};
 
 use super::Cause;
-use crate::machine::{Action, Event, State, StopReason, Transition};
+use crate::machine::{Action, Event, Failure, State, StopReason, Transition};
 
 /// One line about one decision.
 ///
@@ -13,6 +13,8 @@ use crate::machine::{Action, Event, State, StopReason, Transition};
 pub(crate) struct Line<'a> {
     pub(crate) transition: &'a Transition,
     pub(crate) cause: Option<&'a Cause>,
+    /// The last failure, where lines before this one were left out that may have told it.
+    pub(crate) untold: Option<&'a Cause>,
     /// How many lines of this connection were not written since its last one.
     pub(crate) suppressed: u64,
     /// How many lines of all the gate's connections were not written since the last of any.
@@ -32,17 +34,24 @@ impl Line<'_> {
     }
 
     pub(crate) fn write(&self, span: &Span) {
-        let Self { transition, cause, suppressed, gate_suppressed } = *self;
+        let Self { transition, cause, untold, suppressed, gate_suppressed } = *self;
         let Transition { generation, attempt, wait, until, .. } = *transition;
         let until = until.filter(|_| wait.is_some());
         let message = self.message();
         let cause = cause.map(tracing::field::display);
+        let last_failure = untold.map(tracing::field::display);
         let wait = wait.map(tracing::field::debug);
         let sleep = until.map(|until| tracing::field::debug(until.saturating_duration_since(transition.at)));
         if self.is_warning() {
-            warn!(parent: span, generation, attempt, wait, sleep, cause, suppressed, gate_suppressed, "{message}");
+            warn!(
+                parent: span,
+                generation, attempt, wait, sleep, cause, last_failure, suppressed, gate_suppressed, "{message}"
+            );
         } else {
-            info!(parent: span, generation, attempt, wait, sleep, cause, suppressed, gate_suppressed, "{message}");
+            info!(
+                parent: span,
+                generation, attempt, wait, sleep, cause, last_failure, suppressed, gate_suppressed, "{message}"
+            );
         }
     }
 
@@ -64,7 +73,8 @@ impl Line<'_> {
     fn is_warning(&self) -> bool {
         match self.transition.action {
             Action::Stop(reason) => reason.is_failure(),
-            _ => self.cause.is_some(),
+            // What was said to be over has not failed.
+            _ => self.cause.or(self.untold).is_some_and(|cause| cause.failure() != Failure::Planned),
         }
     }
 }

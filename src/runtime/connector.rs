@@ -191,7 +191,7 @@ where
 
 /// The default classification: the class that the error carries ([`Failure::because`]), else what an
 /// [`io::Error`](std::io::Error) or an elapsed timeout anywhere in the chain of sources says, else
-/// [`Failure::Transient`].
+/// [`Failure::Transient`]. A name that does not resolve is that too: the standard library gives it no kind of its own.
 #[must_use]
 pub fn classify(error: &(dyn Error + 'static)) -> Failure {
     let mut next = Some(error);
@@ -212,9 +212,10 @@ pub fn classify(error: &(dyn Error + 'static)) -> Failure {
 
 fn by_kind(error: &io::Error) -> Option<Failure> {
     match error.kind() {
-        io::ErrorKind::ConnectionRefused | io::ErrorKind::HostUnreachable | io::ErrorKind::NetworkUnreachable => {
-            Some(Failure::Unreachable)
-        }
+        io::ErrorKind::ConnectionRefused
+        | io::ErrorKind::HostUnreachable
+        | io::ErrorKind::NetworkDown
+        | io::ErrorKind::NetworkUnreachable => Some(Failure::Unreachable),
         io::ErrorKind::TimedOut => Some(Failure::Timeout),
         // `source` of an io error skips the error that it wraps.
         io::ErrorKind::Other => error.get_ref().map(|inner| classify(inner)),

@@ -265,7 +265,9 @@ impl Control {
         // Errors are the user's: dropped after the lock is released.
         drop(older);
         if let Some((suppressed, gate_suppressed)) = told {
-            Line { transition, cause, suppressed, gate_suppressed }.write(&self.span);
+            // Else a connection that is lost within a second of each success would never say why.
+            let untold = if suppressed > 0 && cause.is_none() { self.board.last_failure() } else { None };
+            Line { transition, cause, untold: untold.as_ref(), suppressed, gate_suppressed }.write(&self.span);
         }
     }
 
@@ -305,7 +307,7 @@ impl Control {
             let (transition, cause) = (Transition { at: now, ..untold.transition }, untold.cause.as_ref());
             // It was counted itself.
             let suppressed = suppressed.saturating_sub(1);
-            Line { transition: &transition, cause, suppressed, gate_suppressed }.write(&self.span);
+            Line { transition: &transition, cause, untold: None, suppressed, gate_suppressed }.write(&self.span);
         }
     }
 

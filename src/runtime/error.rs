@@ -67,7 +67,10 @@ impl Stopped {
 impl fmt::Display for Stopped {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self.reason {
-            StopReason::Busy => "the supervisor is already active",
+            StopReason::Busy => {
+                "the supervisor is already active: one run, or the links of one keep, at a time; end that first, or \
+                 build another"
+            }
             StopReason::Drained => "drained",
             StopReason::Dropped => "the owner of the connection is gone",
             StopReason::Finished => "the session finished",

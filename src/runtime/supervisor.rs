@@ -5,6 +5,7 @@ use std::fmt;
 use std::future::Future;
 use std::ops::ControlFlow;
 use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 
 use rand::SeedableRng;
 use rand::rngs::SmallRng;
@@ -91,6 +92,10 @@ impl<C: Connector> Supervisor<C> {
     ///
     /// [`Stopped`] says why supervision ended; with `Busy` it is active elsewhere, and goes on there.
     ///
+    /// # Panics
+    ///
+    /// When polled outside of a tokio runtime with a timer.
+    ///
     /// # Cancel safety
     ///
     /// The future owns the connection: dropped, it drops dial, session and connection, and what it held of the gate
@@ -118,11 +123,14 @@ impl<C: Connector> Supervisor<C> {
     /// # Panics
     ///
     /// Outside of a tokio runtime with a timer.
+    #[track_caller]
     pub fn keep(&self) -> Result<Link<C>, Stopped>
     where
         C::Connection: Sync,
     {
         let runtime = tokio::runtime::Handle::current();
+        // A runtime without a timer panics here, where it is seen, and not in the task.
+        drop(tokio::time::sleep(Duration::ZERO));
         let slot = self.slot();
         let (owner, begun) = self.control.begin_keep()?;
         if begun {

@@ -147,6 +147,7 @@ mod tests {
             (connect(&[]), Unreachable),
             (connect(&[ErrorKind::ConnectionRefused]), Unreachable),
             (connect(&[ErrorKind::HostUnreachable, ErrorKind::NetworkUnreachable]), Unreachable),
+            (connect(&[ErrorKind::NetworkDown]), Unreachable),
             (connect(&[ErrorKind::AddrNotAvailable, ErrorKind::ConnectionRefused]), Unreachable),
             (connect(&[ErrorKind::NetworkUnreachable, ErrorKind::TimedOut]), Timeout),
             (connect(&[ErrorKind::ConnectionRefused, ErrorKind::ConnectionReset]), Transient),

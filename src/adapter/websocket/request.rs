@@ -25,6 +25,9 @@ pub(super) struct Target {
 
 impl Target {
     pub(super) fn parse(url: &str) -> Result<Self, InvalidSetting> {
+        // A scheme may be written in capitals; the websocket crate knows it in small letters only.
+        let small = url.split_once("://").map(|(scheme, rest)| format!("{}://{rest}", scheme.to_ascii_lowercase()));
+        let url = small.as_deref().unwrap_or(url);
         let refuse = |allowed| InvalidSetting::new("url", shown(url), allowed);
         let rest = url.split_once("://").map_or(url, |(_, rest)| rest);
         if rest.split(['/', '?', '#']).next().is_some_and(|authority| authority.contains('@')) {
@@ -154,13 +157,14 @@ impl fmt::Debug for Secrets {
 
 #[cfg(test)]
 mod tests {
-    use super::{Secrets, Target, header};
+    use super::{HeaderMap, Secrets, Target, header};
 
     #[test]
     fn a_url_gives_host_port_and_security() {
         for (url, host, port, tls) in [
             ("ws://example.com", "example.com", 80, false),
             ("wss://example.com", "example.com", 443, true),
+            ("WSS://example.com", "example.com", 443, true),
             ("ws://example.com:8080/a?b=c", "example.com", 8080, false),
             ("wss://[::1]:65535/", "::1", 65535, true),
             ("ws://[::1]", "::1", 80, false),
@@ -169,6 +173,7 @@ mod tests {
         ] {
             let target = Target::parse(url).unwrap();
             assert_eq!((target.host.as_str(), target.port, target.tls), (host, port, tls), "{url}");
+            assert!(target.request(&HeaderMap::new()).is_ok(), "{url}");
         }
     }
 
