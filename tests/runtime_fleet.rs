@@ -270,8 +270,10 @@ async fn a_gate_is_for_one_endpoint_unless_asked_by_name() {
     build(&Gate::builder(ENDPOINT).build().unwrap()).unwrap();
     let mut anonymous = Server::healthy();
     Arc::get_mut(&mut anonymous).unwrap().endpoint = Endpoint::unnamed();
-    let refused = Supervisor::builder(anonymous.connector()).gate(&other).build().unwrap_err();
-    assert!(refused.to_string().contains("implement Connector::endpoint"), "{refused}");
+    for gate in [other, Gate::builder("").build().unwrap()] {
+        let refused = Supervisor::builder(anonymous.connector()).gate(&gate).build().unwrap_err();
+        assert!(refused.to_string().contains("implement Connector::endpoint"), "{refused}");
+    }
 }
 
 #[tokio::test(start_paused = true)]

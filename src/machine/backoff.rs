@@ -1,8 +1,7 @@
 //! How long to wait: growth, randomness, and how far along the curve somebody is.
 //!
 //! The one rule of this module: **bounds are clamped before the draw, never the sample after it.** A clamped sample
-//! piles up at the cap (a quarter to all of the delays of a long outage, measured), and whoever waits exactly the cap
-//! comes back in step with everybody else who does.
+//! piles up at the cap, and whoever waits exactly the cap comes back in step with everybody else who does.
 
 use std::time::{Duration, Instant};
 

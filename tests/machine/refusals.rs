@@ -63,6 +63,17 @@ fn other_credentials_do_not_notice() {
 }
 
 #[test]
+fn the_gate_tells_how_many_wait_for_a_credential_and_until_when() {
+    let mut crew = Crew::started(Policy::default(), 50, 3, |_| refuse());
+    crew.run_until(secs(30));
+    let status = crew.status();
+    assert_eq!((status.refused, status.waiting), (50, 50), "the one that tried last waits with them");
+    assert!(status.refused_until.is_some_and(|until| until > crew.now()), "{status:?}");
+    let healthy = Crew::new(Policy::default(), &[1, 2], 3, |_| Answer::Accept { after: millis(1) }).status();
+    assert_eq!((healthy.refused, healthy.refused_until), (0, None));
+}
+
+#[test]
 fn a_rotated_credential_wakes_all_who_present_it() {
     let mut crew = Crew::started(Policy::default(), 20, 3, |dial| {
         if dial.at < secs(3_600) { refuse() } else { Answer::Accept { after: millis(1) } }

@@ -170,6 +170,11 @@ impl Refused {
         }
     }
 
+    /// When the first refusal that binds is over.
+    pub(super) fn next_try(&self, now: Instant) -> Option<Instant> {
+        self.entries.values().map(|entry| entry.until).filter(|until| *until > now).min()
+    }
+
     pub(super) fn waiting(&self) -> usize {
         self.entries.values().map(|entry| entry.parked.len()).sum()
     }

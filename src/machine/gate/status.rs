@@ -9,7 +9,7 @@ use super::{Gate, Phase};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Mode {
-    /// Healthy: nobody waits.
+    /// Healthy: nobody waits, but those whose credential was refused.
     Closed,
     /// Narrow, one attempt may be under way.
     HalfOpen,
@@ -31,6 +31,10 @@ pub struct GateStatus {
     pub cause: Option<WaitCause>,
     /// Connections that wait for their turn.
     pub waiting: usize,
+    /// Of these, connections whose credential was refused: the server is well, so the mode says nothing about them.
+    pub refused: usize,
+    /// When the next refused credential is tried again.
+    pub refused_until: Option<Instant>,
     /// Attempts under way.
     pub in_flight: usize,
     /// Dials started per second at most, while paced.
@@ -69,6 +73,8 @@ impl Gate {
             until: shut.map(|(until, _)| until),
             cause: shut.map(|(_, cause)| cause),
             waiting: self.queue.len() + self.refused.waiting(),
+            refused: self.refused.waiting(),
+            refused_until: self.refused.next_try(now),
             in_flight: self.window.in_flight(),
             pace,
             epoch: self.epoch,
