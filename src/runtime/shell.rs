@@ -202,7 +202,7 @@ impl<C: Connector, T: Tenant<C>> Shell<C, T> {
 
     /// Hands the machine one event, does what it says, and publishes it.
     fn tell(&mut self, event: Event, cause: Option<Cause>, opened: Option<C::Connection>) {
-        let decision = self.control.decide(event);
+        let decision = self.control.decide(event, self.dials);
         self.deadline = decision.deadline;
         match decision.action {
             Action::Continue => {}
