@@ -344,9 +344,18 @@ impl Control {
         self.reached.load(Ordering::Relaxed) == dial
     }
 
+    /// Of two reports that nobody has taken yet the younger generation's counts: only that one can be live.
     pub(super) fn report(&self, generation: u64, cause: Cause) {
         // Dropped after the lock is released: errors are the user's.
-        let _older = self.reports().replace((generation, cause));
+        let mut report = Some((generation, cause));
+        let mut reports = self.reports();
+        if reports.as_ref().is_none_or(|(other, _)| *other < generation) {
+            std::mem::swap(&mut *reports, &mut report);
+        }
+        drop(reports);
+        if report.is_some() {
+            self.board.ignore_report();
+        }
         self.mailbox.post(Post::Report);
     }
 
