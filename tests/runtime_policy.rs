@@ -23,6 +23,11 @@ fn keep(server: &Arc<Server>, policy: Policy, seed: u64) -> Link<Dialler> {
     supervisor.keep().expect("it is idle")
 }
 
+/// The second of the ten that an instant falls into.
+fn bin(at: f64) -> usize {
+    (1_u8..10).take_while(|edge| at >= f64::from(*edge)).count()
+}
+
 fn now() -> Instant {
     tokio::time::Instant::now().into_std()
 }
@@ -78,7 +83,7 @@ async fn those_who_start_together_fill_the_startup_spread() {
     let mut bins = [0; 10];
     for dial in server.dials() {
         // A wake comes up to a millisecond later.
-        bins[(dial as usize).min(9)] += 1;
+        bins[bin(dial)] += 1;
         assert!(dial <= 10.002, "{dial}");
     }
     assert_eq!(bins.iter().sum::<usize>(), 1_000);
@@ -176,7 +181,7 @@ async fn giving_up_is_due_also_while_another_one_probes() {
 #[tokio::test(start_paused = true)]
 async fn a_kept_connection_is_replaced_before_its_greatest_age_and_nobody_is_charged() {
     let mut ages = Vec::new();
-    for seed in 0..20 {
+    for seed in 0..10 {
         let server = Server::healthy();
         let link = keep(&server, plain().stable_after(secs(1)).max_age(secs(100)), seed);
         for generation in 1..=3 {
@@ -184,10 +189,10 @@ async fn a_kept_connection_is_replaced_before_its_greatest_age_and_nobody_is_cha
             assert_eq!(live.generation(), generation);
             let opened = server.now();
             while live.is_live() {
-                sleep(ms(10)).await;
+                sleep(ms(100)).await;
             }
             let age = server.now() - opened;
-            assert!((89.9..=100.05).contains(&age), "drawn from the last tenth: {age}");
+            assert!((89.9..=100.15).contains(&age), "drawn from the last tenth: {age}");
             ages.push(age);
             link.ready().await.unwrap();
             let status = link.handle().status();
@@ -198,7 +203,7 @@ async fn a_kept_connection_is_replaced_before_its_greatest_age_and_nobody_is_cha
         assert_eq!(server.closed(), [0, 1, 2], "said goodbye to");
     }
     let (least, most) = ages.iter().fold((f64::MAX, 0.0_f64), |(a, b), age| (a.min(*age), b.max(*age)));
-    assert!(least < 92.0 && most > 98.0, "{least} to {most}");
+    assert!(least < 92.5 && most > 97.5, "{least} to {most}");
 }
 
 #[tokio::test(start_paused = true)]
@@ -314,4 +319,50 @@ async fn giving_up_ends_a_wait_and_never_an_attempt_that_succeeds() {
     assert!((server.now() - 9.0).abs() < 0.01, "{}", server.now());
     sleep(secs(60)).await;
     assert_eq!(link.handle().status().state, State::Connected);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_dial_that_fails_by_a_cancelled_task_is_no_stop() {
+    let connector = connector_fn(ENDPOINT, |attempt: Attempt| async move {
+        if attempt.number() < 3 {
+            let task = tokio::spawn(std::future::pending::<()>());
+            task.abort();
+            task.await?;
+        }
+        Ok::<(), tokio::task::JoinError>(())
+    });
+    let link = Supervisor::builder(connector).policy(plain()).seed(7).build().unwrap().keep().unwrap();
+    link.ready().await.unwrap();
+    let status = link.handle().status();
+    assert_eq!((status.attempt, status.last_failure.unwrap().failure()), (3, Failure::Transient));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_wait_for_the_gate_is_slept_as_it_is_reported() {
+    let server = Server::new(|_| REFUSED);
+    let gate = Gate::builder(ENDPOINT).policy(Policy::default()).build().unwrap();
+    let seen: Vec<_> = (0..4).map(|_| Arc::new(Mutex::new(Vec::new()))).collect();
+    let keep = |n: usize| {
+        let record = Arc::clone(&seen[n]);
+        let builder = Supervisor::builder(server.connector()).policy(Policy::default()).gate(&gate).seed(n as u64);
+        builder
+            .on_transition(move |t| lock(&record).push((t.at, t.to, t.wait, t.until)))
+            .build()
+            .unwrap()
+            .keep()
+            .unwrap()
+    };
+    let _links: Vec<_> = (0..4).map(keep).collect();
+    sleep(secs(300)).await;
+    let mut slept = Vec::new();
+    for seen in &seen {
+        for pair in lock(seen).windows(2) {
+            let ((_, State::Backoff, Some(wait), Some(until)), (at, State::Connecting, ..)) = (pair[0], pair[1]) else {
+                continue;
+            };
+            assert!(at >= until && at - until <= ms(1), "{wait:?}: {:?} late", at.saturating_duration_since(until));
+            slept.push(wait);
+        }
+    }
+    assert!(slept.iter().filter(|wait| **wait == WaitCause::BreakerOpen).count() > 20, "{slept:?}");
 }

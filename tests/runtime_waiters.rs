@@ -56,7 +56,7 @@ async fn a_thousand_who_wait_and_are_told_to_reconnect_at_one_instant_fill_the_s
     sleep(secs(11)).await;
     let mut bins = [0; 10];
     for dial in &server.dials()[before..] {
-        bins[((dial - began) as usize).min(9)] += 1;
+        bins[(1_u8..10).take_while(|edge| dial - began >= f64::from(*edge)).count()] += 1;
     }
     assert_eq!(bins.iter().sum::<usize>(), 1_000, "one attempt each");
     assert!(bins.iter().all(|bin| (60..=140).contains(bin)), "{bins:?}");
@@ -275,7 +275,8 @@ async fn a_panic_at_the_call_of_connect_or_over_the_error_of_a_dial_or_a_report_
         let status = link.handle().status();
         let cause = status.last_failure.unwrap();
         assert_eq!((status.state, cause.step(), cause.failure()), (State::Backoff, "connect", Failure::Transient));
-        let said = if at_the_call { "panicked: at the call of connect" } else { "dial 0 (classify panicked: over dial 0)" };
+        let said =
+            if at_the_call { "panicked: at the call of connect" } else { "dial 0 (classify panicked: over dial 0)" };
         assert!(cause.to_string().contains(said), "{cause}");
         let live = link.ready().await.unwrap();
         sleep(secs(20)).await;
@@ -361,4 +362,36 @@ async fn a_report_of_an_older_generation_that_took_long_does_not_hide_that_of_th
     let third = timeout(secs(3_600), link.ready()).await.expect("the live one is replaced").unwrap();
     assert_eq!(third.generation(), 3);
     assert_eq!(link.handle().status().ignored_reports, 1);
+}
+
+/// A dial that never ends and panics when it is dropped.
+struct Trap;
+
+impl Drop for Trap {
+    fn drop(&mut self) {
+        assert!(std::thread::panicking(), "in the drop of the dial");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_panic_in_the_drop_of_a_dial_frees_its_place_in_the_gate() {
+    let gate = steadfast::Gate::builder(ENDPOINT).policy(plain()).build().unwrap();
+    let trapped = connector_fn(ENDPOINT, |_: Attempt| async {
+        let _trap = Trap;
+        std::future::pending::<Result<(), BoxError>>().await
+    });
+    let trapped = Supervisor::builder(trapped).policy(plain()).gate(&gate).seed(1).build().unwrap();
+    let link = trapped.keep().unwrap();
+    sleep(ms(1)).await;
+    let server = Server::healthy();
+    let builder = Supervisor::builder(server.connector()).policy(plain()).gate(&gate);
+    let other = builder.seed(2).build().unwrap().keep().unwrap();
+    sleep(secs(5)).await;
+    assert_eq!((gate.status().in_flight, server.dial_count()), (1, 0));
+    timeout(secs(60), other.ready()).await.expect("the place is free after the deadline").unwrap();
+    assert_eq!(gate.status().in_flight, 0);
+    assert_eq!(
+        timeout(secs(60), link.ready()).await.expect("nobody is stranded").unwrap_err().reason,
+        StopReason::Dropped
+    );
 }

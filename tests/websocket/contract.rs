@@ -114,8 +114,10 @@ async fn a_young_session_is_charged_however_politely_the_server_ends_it() {
     for code in [1000, 1001, 1012] {
         let server = WsServer::start().await;
         let connector = WebSocketConnector::new(server.url()).unwrap();
-        let supervisor =
-            Supervisor::builder(connector).policy(quick().attempt_deadline(HANG).handshake_limit(HANG)).build().unwrap();
+        let supervisor = Supervisor::builder(connector)
+            .policy(quick().attempt_deadline(HANG).handshake_limit(HANG))
+            .build()
+            .unwrap();
         let handle = supervisor.handle();
         let running = tokio::spawn(async move {
             supervisor
