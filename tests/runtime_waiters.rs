@@ -342,26 +342,31 @@ impl Connector for Slow {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_report_of_an_older_generation_that_took_long_does_not_hide_that_of_the_live_one() {
-    let server = Server::healthy();
-    let (entered, has_entered) = mpsc::sync_channel(1);
-    let (go_on, goes_on) = mpsc::channel();
-    let slow = Slow { inner: server.connector(), reports: AtomicUsize::new(0), entered, goes_on: goes_on.into() };
-    let link: Link<Slow> = Supervisor::builder(slow).policy(plain()).seed(7).build().unwrap().keep().unwrap();
-    let first = link.ready().await.unwrap();
-    let reporting = std::thread::spawn(move || first.report("broken, and hard to tell why"));
-    has_entered.recv().unwrap();
-    sleep(secs(20)).await;
-    assert!(link.handle().reconnect());
-    let second = link.ready().await.unwrap();
-    assert_eq!(second.generation(), 2);
-    // Both reports are in before the supervisor looks.
-    second.report("broken as well");
-    go_on.send(()).unwrap();
-    reporting.join().unwrap();
-    let third = timeout(secs(3_600), link.ready()).await.expect("the live one is replaced").unwrap();
-    assert_eq!(third.generation(), 3);
-    assert_eq!(link.handle().status().ignored_reports, 1);
+async fn a_report_of_an_older_generation_that_took_long_neither_ends_the_live_one_nor_hides_its_report() {
+    for breaks_as_well in [false, true] {
+        let server = Server::healthy();
+        let (entered, has_entered) = mpsc::sync_channel(1);
+        let (go_on, goes_on) = mpsc::channel();
+        let slow = Slow { inner: server.connector(), reports: AtomicUsize::new(0), entered, goes_on: goes_on.into() };
+        let link: Link<Slow> = Supervisor::builder(slow).policy(plain()).seed(7).build().unwrap().keep().unwrap();
+        let first = link.ready().await.unwrap();
+        let reporting = std::thread::spawn(move || first.report("broken, and hard to tell why"));
+        has_entered.recv().unwrap();
+        sleep(secs(20)).await;
+        assert!(link.handle().reconnect());
+        let second = link.ready().await.unwrap();
+        assert_eq!(second.generation(), 2);
+        // Where there are two reports, both are in before the supervisor looks.
+        if breaks_as_well {
+            second.report("broken as well");
+        }
+        go_on.send(()).unwrap();
+        reporting.join().unwrap();
+        sleep(secs(60)).await;
+        let live = timeout(secs(3_600), link.ready()).await.expect("the live one is replaced").unwrap();
+        assert_eq!(live.generation(), if breaks_as_well { 3 } else { 2 });
+        assert_eq!(link.handle().status().ignored_reports, 1);
+    }
 }
 
 /// A dial that never ends and panics when it is dropped.
