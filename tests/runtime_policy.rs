@@ -366,3 +366,26 @@ async fn a_wait_for_the_gate_is_slept_as_it_is_reported() {
     }
     assert!(slept.iter().filter(|wait| **wait == WaitCause::BreakerOpen).count() > 20, "{slept:?}");
 }
+
+#[tokio::test(start_paused = true)]
+async fn an_attempt_that_is_over_reaches_nothing_for_the_next_one() {
+    let (kept, dials) = (Arc::new(Mutex::new(None::<Attempt>)), Arc::new(Mutex::new(Vec::new())));
+    let (keep, record) = (Arc::clone(&kept), Arc::clone(&dials));
+    let connector = connector_fn(ENDPOINT, move |attempt: Attempt| {
+        let number = attempt.number();
+        lock(&record).push(tokio::time::Instant::now());
+        if number == 1 {
+            // Its handshake times out, so that the next one may take 30 s.
+            attempt.reached();
+            *lock(&keep) = Some(attempt);
+        }
+        std::future::pending::<Result<(), BoxError>>()
+    });
+    let _link = Supervisor::builder(connector).policy(plain()).seed(7).build().unwrap().keep().unwrap();
+    // Dials at 0 and 11 s; the second is under way, and TCP does not stand.
+    sleep(secs(13)).await;
+    lock(&kept).take().expect("the first attempt").reached();
+    sleep(secs(20)).await;
+    let dials = lock(&dials).clone();
+    assert_eq!((dials[2] - dials[1]).as_secs(), 12, "deadline 10 s, wait 2 s");
+}
