@@ -258,6 +258,25 @@ async fn a_check_that_fails_hangs_or_panics_ends_the_generation() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_check_of_an_ended_generation_says_nothing_about_the_next_one() {
+    let server = Server::healthy();
+    *lock(&server.check) = Manner::Hangs;
+    let (clock, wall) = suspended_clock();
+    let link = keep_with_clock(&server, clock);
+    link.ready().await.unwrap();
+    sleep(secs(30)).await;
+    *lock(&wall) += secs(11);
+    while lock(&server.checks).is_empty() {
+        sleep(ms(10)).await;
+    }
+    link.current().unwrap().report("gone");
+    assert_eq!(link.ready().await.unwrap().generation(), 2);
+    sleep(secs(60)).await;
+    assert_eq!(link.current().unwrap().generation(), 2);
+    assert_eq!(link.handle().status().last_failure.unwrap().step(), "report");
+}
+
+#[tokio::test(start_paused = true)]
 async fn small_corrections_and_clocks_set_back_do_nothing() {
     let server = Server::healthy();
     let (clock, wall) = suspended_clock();

@@ -5,14 +5,14 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use steadfast::websocket::{Builder, Connection, Error, WebSocketConnector};
+use steadfast::websocket::{Builder, Connection, Error, Message, WebSocketConnector};
 use steadfast::{
     Backoff, Failure, Gate, Growth, Jitter, Lease, Link, Policy, Session, State, StopReason, Supervisor, WaitCause,
 };
 use tokio::io::AsyncWriteExt;
 use tokio::time::{sleep, timeout};
 
-use crate::server::{HANG, Peer, WsServer, close};
+use crate::server::{HANG, Peer, WsServer, close, pair};
 
 fn quick() -> Policy {
     let base = Duration::from_millis(50);
@@ -218,4 +218,21 @@ async fn what_the_request_and_the_answer_hold_is_in_no_debug_of_anything() {
         assert!(!text.contains("hunter2"), "{text}");
     }
     assert!(said.iter().any(|text| text.contains("expired: [hidden]")), "{said:?}");
+}
+
+#[tokio::test]
+async fn a_reader_that_waits_already_sends_on_what_a_cancelled_send_left() {
+    // No ping would wake it.
+    let (connection, mut peer) = pair(|builder| builder.ping_interval(Duration::MAX)).await;
+    let connection = Arc::new(connection);
+    let reader = tokio::spawn({
+        let connection = Arc::clone(&connection);
+        async move { connection.next().await }
+    });
+    sleep(Duration::from_millis(50)).await;
+    let message = Message::binary(vec![b'x'; 12 << 20]);
+    assert!(timeout(Duration::from_millis(200), connection.send(message)).await.is_err(), "the peer does not read");
+    let (_, payload) = peer.frame().await.expect("it goes out whole");
+    assert_eq!(payload.len(), 12 << 20);
+    reader.abort();
 }
