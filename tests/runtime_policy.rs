@@ -389,3 +389,23 @@ async fn an_attempt_that_is_over_reaches_nothing_for_the_next_one() {
     let dials = lock(&dials).clone();
     assert_eq!((dials[2] - dials[1]).as_secs(), 12, "deadline 10 s, wait 2 s");
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_dial_that_reaches_and_fails_in_the_poll_of_the_drain_is_settled_and_then_drained() {
+    let slot = Arc::new(Mutex::new(None::<steadfast::Handle>));
+    let given = Arc::clone(&slot);
+    let connector = connector_fn(ENDPOINT, move |attempt: Attempt| {
+        attempt.reached();
+        drop(lock(&given).take().map(|handle| handle.drain()));
+        std::future::ready(Err::<(), BoxError>(Failure::Transient.because("cut in the handshake").into()))
+    });
+    let gate = Gate::builder(ENDPOINT).policy(plain()).build().unwrap();
+    let supervisor = Supervisor::builder(connector).policy(plain()).gate(&gate).seed(7).build().unwrap();
+    *lock(&slot) = Some(supervisor.handle());
+    let link = supervisor.keep().unwrap();
+    let ended = timeout(ms(50), link.ready()).await.expect("the drain is quick");
+    assert_eq!(ended.unwrap_err().reason, StopReason::Drained);
+    let status = link.handle().status();
+    assert_eq!(status.last_failure.expect("it is settled first").failure(), Failure::Transient);
+    assert_eq!((gate.status().trips, gate.status().in_flight), (1, 0));
+}
