@@ -285,3 +285,31 @@ async fn a_session_that_says_it_is_over_is_no_warning() {
     assert!(lines.iter().any(|line| line.text.contains("connection ended")), "{lines:#?}");
     assert!(lines.iter().all(|line| line.level == Level::INFO), "{lines:#?}");
 }
+
+#[tokio::test(start_paused = true)]
+async fn forty_that_fail_a_hundred_times_each_write_a_line_a_second_each_with_how_many_it_stands_for() {
+    let (reader, _guard) = Reader::open();
+    let mut server = Server::new(|n| if n / 40 % 2 == 0 { REFUSED } else { BROKEN });
+    Arc::get_mut(&mut server).unwrap().endpoint = Endpoint::new("wss://user:hunter2@host:9/path?token=hunter2");
+    // A gate each, so that none is bounded by what the others write.
+    let builder = Supervisor::builder(server.connector()).policy(nervous());
+    let links: Vec<_> = (0..40).map(|n| builder.clone().seed(n).build().unwrap().keep().unwrap()).collect();
+    sleep(ms(15_100)).await;
+    let failures = server.dial_count();
+    assert!(failures > 40 * 95, "{failures}");
+    let lines = reader.lines();
+    for span in 1..=40 {
+        let own: Vec<_> = lines.iter().filter(|line| line.span == span).collect();
+        assert_eq!(own[0].at, 0, "the first failure at once");
+        assert!(own.windows(2).all(|pair| pair[1].at - pair[0].at >= 1_000), "{own:#?}");
+        assert!((13..=16).contains(&own.len()), "{}", own.len());
+        let told: u64 = own.iter().map(|line| 1 + suppressed(line)).sum();
+        let made = failures as u64 / 40;
+        assert!(told <= made && made - told < 8, "{told} of {made} are accounted for, the rest by the next line");
+    }
+    for message in ["(unreachable)", "(transient)"] {
+        assert!(lines.iter().any(|line| line.text.contains(message)), "{message}");
+    }
+    assert!(lines.iter().all(|line| !line.text.contains("hunter2") && !line.text.contains("user")), "{lines:#?}");
+    drop(links);
+}

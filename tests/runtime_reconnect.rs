@@ -158,19 +158,24 @@ impl Connector for Meddler {
 
 #[tokio::test(start_paused = true)]
 async fn user_code_may_call_back_from_everywhere() {
-    for seed in 0..200 {
+    for seed in 0..1_000 {
         let mut answers = SmallRng::seed_from_u64(seed);
         let server = Server::new(move |_| if answers.random_bool(0.5) { REFUSED } else { Answer::Accept(0) });
         let slot = Arc::new(Mutex::new(None));
         let rng = Mutex::new(SmallRng::seed_from_u64(seed));
         let meddler = Meddler { inner: server.connector(), handle: Arc::clone(&slot), rng };
         let observed = Arc::clone(&slot);
+        let rolls = Mutex::new(SmallRng::seed_from_u64(seed + 1_000_000));
         let supervisor = Supervisor::builder(meddler)
             .policy(plain().give_up_after(secs(3_600)))
             .seed(seed)
             .on_transition(move |_| {
                 if let Some(handle) = &*lock(&observed) {
-                    let _ = handle.status();
+                    match lock(&rolls).random_range(0..60_u32) {
+                        0 => drop(handle.drain()),
+                        1..8 => drop(handle.reconnect()),
+                        _ => drop(handle.status()),
+                    }
                     assert!(!seed.is_multiple_of(3), "a panic of the observer ends nothing");
                 }
             })
@@ -250,6 +255,25 @@ async fn a_check_that_fails_hangs_or_panics_ends_the_generation() {
         let cause = link.handle().status().last_failure.unwrap();
         assert_eq!((cause.step(), cause.failure()), ("check", failure), "{manner:?}");
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_check_of_an_ended_generation_says_nothing_about_the_next_one() {
+    let server = Server::healthy();
+    *lock(&server.check) = Manner::Hangs;
+    let (clock, wall) = suspended_clock();
+    let link = keep_with_clock(&server, clock);
+    link.ready().await.unwrap();
+    sleep(secs(30)).await;
+    *lock(&wall) += secs(11);
+    while lock(&server.checks).is_empty() {
+        sleep(ms(10)).await;
+    }
+    link.current().unwrap().report("gone");
+    assert_eq!(link.ready().await.unwrap().generation(), 2);
+    sleep(secs(60)).await;
+    assert_eq!(link.current().unwrap().generation(), 2);
+    assert_eq!(link.handle().status().last_failure.unwrap().step(), "report");
 }
 
 #[tokio::test(start_paused = true)]

@@ -184,15 +184,19 @@ impl Control {
 
     // Deciding.
 
-    /// Hands one event to the machine. Advice that was given before it, and a drain that coincides with it, go along:
-    /// what is published afterwards is the outcome of all of them.
-    pub(super) fn decide(&self, event: Event) -> Decision {
+    /// Hands one event to the machine. Advice that was given before it, the mark of `dial` that it reached the other side,
+    /// and a drain that coincides with it, go along: what is published afterwards is the outcome of all of them.
+    pub(super) fn decide(&self, event: Event, dial: u64) -> Decision {
         let at = self.clock.now();
         let mut machine = self.machine();
         let Machine { lifecycle, rng, .. } = &mut *machine;
         let (transitions, wakes) = self.gate.call(|gate| {
             if self.mailbox.take(Post::Advised) {
                 let _ = lifecycle.on_event(at, Event::Advised(self.advice()), gate, rng);
+            }
+            // A dial may reach the other side and fail in one poll: what it failed with depends on it.
+            if self.mailbox.take(Post::Reached) && self.has_reached(dial) {
+                let _ = lifecycle.on_event(at, Event::Reached, gate, rng);
             }
             let own = lifecycle.decide(at, event, gate, rng);
             let drains = event != Event::Drain && self.mailbox.take(Post::Drain);
@@ -340,9 +344,18 @@ impl Control {
         self.reached.load(Ordering::Relaxed) == dial
     }
 
+    /// Of two reports that nobody has taken yet the younger generation's counts: only that one can be live.
     pub(super) fn report(&self, generation: u64, cause: Cause) {
         // Dropped after the lock is released: errors are the user's.
-        let _older = self.reports().replace((generation, cause));
+        let mut report = Some((generation, cause));
+        let mut reports = self.reports();
+        if reports.as_ref().is_none_or(|(other, _)| *other < generation) {
+            std::mem::swap(&mut *reports, &mut report);
+        }
+        drop(reports);
+        if report.is_some() {
+            self.board.ignore_report();
+        }
         self.mailbox.post(Post::Report);
     }
 

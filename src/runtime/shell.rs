@@ -144,13 +144,7 @@ impl<C: Connector, T: Tenant<C>> Shell<C, T> {
         match news {
             News::Closed => self.tell(Event::Closed, None, None),
             News::Dialled(Ok(connection)) => self.tell(Event::Opened, None, Some(connection)),
-            News::Dialled(Err(cause)) => {
-                if self.control.mailbox.take(Post::Reached) && self.control.has_reached(self.dials) {
-                    // Reached and refused in one poll: whose fault it is depends on it.
-                    let _ = self.control.decide(Event::Reached);
-                }
-                self.tell(Event::Failed(cause.failure()), Some(cause), None);
-            }
+            News::Dialled(Err(cause)) => self.tell(Event::Failed(cause.failure()), Some(cause), None),
             News::Over(Over::Finished) => self.tell(Event::Finished, None, None),
             News::Over(Over::Lost(cause)) => {
                 let failure = cause.as_ref().map_or(Failure::Planned, Cause::failure);
@@ -202,7 +196,7 @@ impl<C: Connector, T: Tenant<C>> Shell<C, T> {
 
     /// Hands the machine one event, does what it says, and publishes it.
     fn tell(&mut self, event: Event, cause: Option<Cause>, opened: Option<C::Connection>) {
-        let decision = self.control.decide(event);
+        let decision = self.control.decide(event, self.dials);
         self.deadline = decision.deadline;
         match decision.action {
             Action::Continue => {}

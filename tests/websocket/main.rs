@@ -2,6 +2,7 @@
 #![cfg(feature = "websocket")]
 
 mod connection;
+mod contract;
 mod dial;
 mod liveness;
 mod server;
