@@ -409,3 +409,23 @@ async fn a_dial_that_reaches_and_fails_in_the_poll_of_the_drain_is_settled_and_t
     assert_eq!(status.last_failure.expect("it is settled first").failure(), Failure::Transient);
     assert_eq!((gate.status().trips, gate.status().in_flight), (1, 0));
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_failure_that_was_got_over_is_not_why_a_connection_was_replaced() {
+    let previous = Arc::new(Mutex::new(Vec::new()));
+    let record = Arc::clone(&previous);
+    let connector = connector_fn(ENDPOINT, move |attempt: Attempt| {
+        let mut seen = lock(&record);
+        seen.push(attempt.previous().map(steadfast::Cause::failure));
+        let first = seen.len() == 1;
+        async move { if first { Err(Failure::Unreachable.because("refused")) } else { Ok(()) } }
+    });
+    let link = Supervisor::builder(connector).policy(plain()).seed(7).build().unwrap().keep().unwrap();
+    link.ready().await.unwrap();
+    sleep(secs(3_600)).await;
+    assert!(link.handle().reconnect());
+    sleep(secs(60)).await;
+    assert_eq!(*lock(&previous), [None, Some(Failure::Unreachable), None]);
+    drop(link.handle().drain());
+    assert!(!link.handle().reconnect(), "the drain wins, also before anybody has looked");
+}

@@ -94,6 +94,7 @@ impl Handle {
         match self.control.board.state() {
             State::Idle if !self.control.board.is_active() => false,
             State::Draining | State::Stopped => false,
+            _ if self.control.mailbox.holds(Post::Drain) => false,
             State::Idle | State::Connecting | State::Connected | State::Backoff => {
                 self.control.mailbox.post(Post::Reconnect);
                 true

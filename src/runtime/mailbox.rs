@@ -67,6 +67,11 @@ impl Mailbox {
         self.bits.fetch_and(!post.bit(), Ordering::AcqRel) & post.bit() != 0
     }
 
+    /// Whether a post waits to be taken.
+    pub(super) fn holds(&self, post: Post) -> bool {
+        self.bits.load(Ordering::Acquire) & post.bit() != 0
+    }
+
     /// Forgets everything: what was posted was meant for somebody else.
     pub(super) fn clear(&self) {
         self.bits.store(0, Ordering::Release);

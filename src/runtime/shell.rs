@@ -55,6 +55,8 @@ pub(super) struct Shell<C: Connector, T: Tenant<C>> {
     /// The last connection, while it is said goodbye to beside whatever comes next. One at most.
     closing: Option<Boxed<()>>,
     deadline: Option<Instant>,
+    /// Why the last attempt or session ended, if something broke.
+    ended_by: Option<Cause>,
     /// Counts dials: `reached` of an older one is no news.
     dials: u64,
 }
@@ -82,8 +84,9 @@ impl<C: Connector, T: Tenant<C>> Shell<C, T> {
     pub(super) fn start(control: Arc<Control>, connector: Arc<C>, tenant: T) -> Self {
         control.prepare();
         suspend::watch(&control);
+        let ended_by = control.board.last_failure();
         let mut shell =
-            Self { tenant, control, connector, stage: Stage::Wait, closing: None, deadline: None, dials: 0 };
+            Self { tenant, control, connector, stage: Stage::Wait, closing: None, deadline: None, ended_by, dials: 0 };
         shell.tell(Event::Start, None, None);
         shell
     }
@@ -198,14 +201,18 @@ impl<C: Connector, T: Tenant<C>> Shell<C, T> {
     fn tell(&mut self, event: Event, cause: Option<Cause>, opened: Option<C::Connection>) {
         let decision = self.control.decide(event, self.dials);
         self.deadline = decision.deadline;
+        if matches!(self.stage, Stage::Dial(_) | Stage::Serve)
+            && matches!(decision.action, Action::Wait | Action::Dial { .. })
+        {
+            self.ended_by.clone_from(&cause);
+        }
         match decision.action {
             Action::Continue => {}
             Action::Close => self.replace(Stage::Close, opened),
             Action::Dial { attempt, generation } => {
                 // The other one is closed first: the dial future must not see it as its own.
                 self.replace(Stage::Wait, opened);
-                let previous = cause.clone().or_else(|| self.control.board.last_failure());
-                self.stage = Stage::Dial(self.dial(attempt, generation, previous));
+                self.stage = Stage::Dial(self.dial(attempt, generation, self.ended_by.clone()));
             }
             Action::Serve { generation } => {
                 if let Some(connection) = opened {
