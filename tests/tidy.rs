@@ -162,7 +162,7 @@ fn no_path_of_a_developers_machine_is_named() {
 #[test]
 fn a_path_of_a_developers_machine_is_found() {
     let text =
-        "cd /work/main\n\"/root/x\"\nfile:///home/a/b\nC:\\Users\\a\nGET /a/work/b\nhttp://host/home/\n./home/x\n";
+        "cd /work/x\n\"/root/x\"\nfile:///home/a/b\nC:\\Users\\a\nGET /a/work/b\nhttp://host/home/\n./home/x\n";
     assert_eq!(lines(machine_paths, &[("a.sh", text)]), [1, 2, 3, 4]);
 }
 
@@ -211,7 +211,10 @@ fn repository() -> Vec<File> {
                 continue;
             }
             if kind.is_dir() {
-                folders.push(path);
+                // Cargo marks its target folders so, whatever they are called.
+                if !path.join("CACHEDIR.TAG").exists() {
+                    folders.push(path);
+                }
             } else if let Ok(text) = fs::read_to_string(&path) {
                 files.push(File::new(&name, &text));
             }
