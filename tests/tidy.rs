@@ -161,8 +161,7 @@ fn no_path_of_a_developers_machine_is_named() {
 
 #[test]
 fn a_path_of_a_developers_machine_is_found() {
-    let text =
-        "cd /work/x\n\"/root/x\"\nfile:///home/a/b\nC:\\Users\\a\nGET /a/work/b\nhttp://host/home/\n./home/x\n";
+    let text = "cd /work/x\n\"/root/x\"\nfile:///home/a/b\nC:\\Users\\a\nGET /a/work/b\nhttp://host/home/\n./home/x\n";
     assert_eq!(lines(machine_paths, &[("a.sh", text)]), [1, 2, 3, 4]);
 }
 
