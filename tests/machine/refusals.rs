@@ -74,6 +74,19 @@ fn the_gate_tells_how_many_wait_for_a_credential_and_until_when() {
 }
 
 #[test]
+fn a_credential_that_is_tried_for_the_first_time_is_not_called_refused() {
+    let credentials: Vec<u64> = std::iter::once(1).chain([2; 20]).collect();
+    let mut crew = Crew::new(Policy::default(), &credentials, 3, |dial| Answer::Accept {
+        after: if dial.who == 0 { millis(1) } else { secs(5) },
+    });
+    crew.tell_all(Event::Start);
+    crew.run_until(secs(4));
+    let status = crew.status();
+    assert_eq!((status.waiting, status.in_flight), (19, 1), "one tries for the others");
+    assert_eq!((status.refused, status.refused_until), (0, None));
+}
+
+#[test]
 fn a_rotated_credential_wakes_all_who_present_it() {
     let mut crew = Crew::started(Policy::default(), 20, 3, |dial| {
         if dial.at < secs(3_600) { refuse() } else { Answer::Accept { after: millis(1) } }

@@ -170,6 +170,12 @@ impl Refused {
         }
     }
 
+    /// Of those who wait here, how many present a credential that was refused, and not one that is tried for the first
+    /// time.
+    pub(super) fn refused(&self) -> usize {
+        self.entries.values().filter(|entry| entry.step.failures() > 0).map(|entry| entry.parked.len()).sum()
+    }
+
     /// When the first refusal that binds is over.
     pub(super) fn next_try(&self, now: Instant) -> Option<Instant> {
         self.entries.values().map(|entry| entry.until).filter(|until| *until > now).min()

@@ -73,7 +73,7 @@ impl Gate {
             until: shut.map(|(until, _)| until),
             cause: shut.map(|(_, cause)| cause),
             waiting: self.queue.len() + self.refused.waiting(),
-            refused: self.refused.waiting(),
+            refused: self.refused.refused(),
             refused_until: self.refused.next_try(now),
             in_flight: self.window.in_flight(),
             pace,
