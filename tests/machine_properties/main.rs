@@ -13,7 +13,7 @@ use rand::rngs::SmallRng;
 use steadfast::{Backoff, Failure, Growth, HintLimit, Jitter, Policy};
 
 use hall::{Hall, moves};
-use world::{World, happenings};
+use world::{Happening, World, happenings};
 
 const MEMBERS: usize = 4;
 const BASE: Duration = Duration::from_millis(500);
@@ -73,6 +73,14 @@ fn config() -> ProptestConfig {
     ProptestConfig { failure_persistence: Some(Box::new(regressions)), rng_seed: seed, ..asked }
 }
 
+fn played(seed: u64, stop_on_permanent: bool, happenings: &[Happening]) -> World {
+    let mut world = World::new(seed, stop_on_permanent);
+    for happening in happenings {
+        world.play(happening);
+    }
+    world
+}
+
 proptest! {
     #![proptest_config(config())]
 
@@ -82,11 +90,7 @@ proptest! {
         stop_on_permanent: bool,
         happenings in happenings(),
     ) {
-        let mut world = World::new(seed, stop_on_permanent);
-        for happening in &happenings {
-            world.play(happening);
-        }
-        world.leave();
+        played(seed, stop_on_permanent, &happenings).leave();
     }
 
     #[test]
@@ -95,11 +99,7 @@ proptest! {
         stop_on_permanent: bool,
         happenings in happenings(),
     ) {
-        let mut world = World::new(seed, stop_on_permanent);
-        for happening in &happenings {
-            world.play(happening);
-        }
-        world.heal();
+        played(seed, stop_on_permanent, &happenings).heal();
     }
 
     #[test]
