@@ -17,7 +17,7 @@ use tower::{Layer, Service, ServiceExt, service_fn};
 use tower_resilience::circuitbreaker::CircuitBreakerLayer;
 
 use crate::crew::{Path, Way, async_way, way};
-use crate::table::Report;
+use crate::table::{Aim, Report};
 
 pub(crate) fn bench(criterion: &mut Criterion, report: &mut Report) {
     let gate = Gate::builder("bench://gate:1").build().expect("a valid policy");
@@ -47,7 +47,8 @@ pub(crate) fn bench(criterion: &mut Criterion, report: &mut Report) {
     ];
     ways.extend(breakers());
     let title = "May I call? (base: one relaxed `fetch_add`; the breakers: permit + success while closed)";
-    Path { name: "may_i_call", title, base, ways, threads: &[1, 2] }.bench(criterion, report);
+    let aims = vec![Aim::Flat("`Gate::is_closed`", 1.6)];
+    Path { name: "may_i_call", title, base, ways, threads: &[1, 2], aims }.bench(criterion, report);
 }
 
 fn breakers() -> Vec<Way> {

@@ -13,7 +13,7 @@ use stubborn_io::strategies::ExpBackoffStrategy;
 use tokio_retry2::strategy::{ExponentialBackoff, jitter};
 
 use crate::crew::{Path, Way, way};
-use crate::table::Report;
+use crate::table::{Aim, Report};
 
 const BASE: Duration = Duration::from_millis(500);
 const CAP: Duration = Duration::from_secs(5);
@@ -35,7 +35,13 @@ pub(crate) fn bench(criterion: &mut Criterion, report: &mut Report) {
     ];
     ways.extend(theirs());
     let title = "The next delay (base: one `SmallRng` u64)";
-    Path { name: "delay", title, base, ways, threads: &[1] }.bench(criterion, report);
+    let aims = vec![
+        Aim::Times("`Jitter::Decorrelated`", &["one `SmallRng` u64"], 3.0),
+        Aim::Times("`Jitter::Decorrelated`", &OTHERS, 1.0),
+        Aim::Times("`Jitter::Full`", &["one `SmallRng` u64"], 3.0),
+        Aim::Times("`Jitter::Full`", &OTHERS, 1.0),
+    ];
+    Path { name: "delay", title, base, ways, threads: &[1], aims }.bench(criterion, report);
 }
 
 fn generator() -> SmallRng {
@@ -56,6 +62,15 @@ fn ours(name: &'static str, jitter: Jitter) -> Way {
     })
 }
 
+const OTHERS: [&str; 6] = [
+    "exponential-backoff",
+    "backon, with jitter",
+    "tokio-retry2, with jitter",
+    "backoff",
+    "stubborn-io",
+    "failsafe, equal jitter",
+];
+
 /// Those of others, as iterators without end.
 fn theirs() -> Vec<Way> {
     let exponential = || exponential_backoff::Backoff::new(u32::MAX, BASE, CAP).into_iter();
@@ -75,22 +90,22 @@ fn theirs() -> Vec<Way> {
     };
     let failsafe = || failsafe::backoff::equal_jittered(Duration::from_secs(1), CAP);
     vec![
-        way("exponential-backoff", exponential, |delays| {
+        way(OTHERS[0], exponential, |delays| {
             black_box(delays.next());
         }),
-        way("backon, with jitter", backon, |delays| {
+        way(OTHERS[1], backon, |delays| {
             black_box(delays.next());
         }),
-        way("tokio-retry2, with jitter", retry, |delays| {
+        way(OTHERS[2], retry, |delays| {
             black_box(delays.next());
         }),
-        way("backoff", backoff, |delays| {
+        way(OTHERS[3], backoff, |delays| {
             black_box(delays.next_backoff());
         }),
-        way("stubborn-io", stubborn, |delays| {
+        way(OTHERS[4], stubborn, |delays| {
             black_box(delays.next());
         }),
-        way("failsafe, equal jitter", failsafe, |delays| {
+        way(OTHERS[5], failsafe, |delays| {
             black_box(delays.next());
         }),
     ]

@@ -12,7 +12,7 @@ use steadfast::Policy;
 use steadfast::machine::{Admission, Gate, Member, Mode, Step};
 
 use crate::crew::{Path, way};
-use crate::table::Report;
+use crate::table::{Aim, Report};
 
 pub(crate) fn bench(criterion: &mut Criterion, report: &mut Report) {
     let lock = Arc::new(Mutex::new(0_u64));
@@ -36,7 +36,11 @@ pub(crate) fn bench(criterion: &mut Criterion, report: &mut Report) {
         way("admit + settle + queue again, 200 waiting", || Dials::new(200), Dials::dial_waiting),
     ];
     let title = "A dial through a shared gate (base: one mutex lock + unlock)";
-    Path { name: "dial", title, base, ways, threads: &[1] }.bench(criterion, report);
+    let aims = vec![
+        Aim::Times("admit + settle, closed", &["mutex lock + unlock"], 1.5),
+        Aim::Times("admit + settle + queue again, 200 waiting", &["mutex lock + unlock"], 4.0),
+    ];
+    Path { name: "dial", title, base, ways, threads: &[1], aims }.bench(criterion, report);
 }
 
 /// A gate behind its lock, and those who dial through it, one after the other.

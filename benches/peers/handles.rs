@@ -15,7 +15,7 @@ use tokio::runtime::Runtime;
 use tokio::sync::watch;
 
 use crate::crew::{Path, Way, async_way, way};
-use crate::table::Report;
+use crate::table::{Aim, Report};
 
 pub(crate) fn bench(criterion: &mut Criterion, report: &mut Report) {
     let runtime = Runtime::new().expect("a runtime");
@@ -32,7 +32,15 @@ pub(crate) fn bench(criterion: &mut Criterion, report: &mut Report) {
     ways.extend(by_hand());
     ways.extend(pools(&runtime));
     let title = "Get the live handle (base: clone of an `Arc`)";
-    Path { name: "handle", title, base, ways, threads: &[1, 2] }.bench(criterion, report);
+    let aims = vec![
+        Aim::Flat("`CachedLink::current`", 1.6),
+        Aim::Times("`CachedLink::current`", &["mutex + clone"], 0.1),
+        Aim::Times("`CachedLink::current`", &["watch `borrow().clone()`"], 0.1),
+        Aim::Times("`CachedLink::current`", &["redis ConnectionManager's way"], 0.1),
+        Aim::Flat("`Link::current`", 1.6),
+        Aim::Times("`Link::current`", &["arc-swap `load`"], 1.3),
+    ];
+    Path { name: "handle", title, base, ways, threads: &[1, 2], aims }.bench(criterion, report);
 }
 
 /// What is connected: who has it may use it.
@@ -49,7 +57,7 @@ where
         let link = link.clone();
         move || link.clone()
     };
-    let cached = links();
+    let (cached, held) = (links(), link.clone());
     vec![
         way(
             "`CachedLink::current`",
@@ -61,6 +69,13 @@ where
         way("`Link::current`", links(), |link| {
             black_box(link.current().as_deref());
         }),
+        way(
+            "`Link::current`, eight held on this thread",
+            move || ([(); 8].map(|()| held.current()), held.clone()),
+            |(_, link)| {
+                black_box(link.current().as_deref());
+            },
+        ),
         way("`Link::ready`", links(), |link| {
             let live = link.ready().now_or_never().expect("it is up").expect("it is up");
             black_box(&*live);

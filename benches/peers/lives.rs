@@ -23,7 +23,7 @@ pub(crate) fn bench(criterion: &mut Criterion, report: &mut Report) {
     );
     let ways = vec![way("one step, the mean of a life", Life::new, Life::step)];
     let title = "One `Lifecycle` step with a gate of its own (base: one `SmallRng` u64)";
-    Path { name: "life", title, base, ways, threads: &[1] }.bench(criterion, report);
+    Path { name: "life", title, base, ways, threads: &[1], aims: Vec::new() }.bench(criterion, report);
 }
 
 /// How dials end, one after the other.

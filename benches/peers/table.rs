@@ -30,28 +30,60 @@ impl Row {
     }
 }
 
-/// All tables of a run.
-#[derive(Default)]
-pub(crate) struct Report {
-    tables: Vec<(&'static str, Vec<Row>)>,
+/// What a figure may be at most.
+pub(crate) enum Aim {
+    /// How often the fastest of others fits into a way.
+    Times(&'static str, &'static [&'static str], f64),
+    /// How much slower a way is with two threads than alone.
+    Flat(&'static str, f64),
 }
 
-impl Report {
-    pub(crate) fn add(&mut self, title: &'static str, rows: Vec<Row>) {
-        self.tables.push((title, rows));
-    }
-
-    pub(crate) fn print(&self) {
-        for (title, rows) in &self.tables {
-            let rows: Vec<&Row> = rows.iter().filter(|row| row.alone.is_some() || row.two.is_some()).collect();
-            if !rows.is_empty() {
-                println!("\n{}", markdown(title, &rows));
+impl Aim {
+    /// What it is about, what was measured, and the most that it may be.
+    fn measure(&self, rows: &[Row]) -> Option<(String, f64, f64)> {
+        let row = |name: &str| rows.iter().find(|row| row.name == name).expect("an aim is about a way of its path");
+        let base = |name: &str| row(name).alone.map(|(_, ratio)| ratio);
+        match *self {
+            Self::Times(way, others, most) => {
+                let (ratio, fastest) = others
+                    .iter()
+                    .filter_map(|other| Some((base(way)? / base(other)?, *other)))
+                    .max_by(|(one, _), (other, _)| one.total_cmp(other))?;
+                Some((format!("{way} ÷ {fastest}"), ratio, most))
             }
+            Self::Flat(way, most) => Some((format!("{way}, two threads ÷ one"), row(way).two?.1, most)),
         }
     }
 }
 
-fn markdown(title: &str, rows: &[&Row]) -> String {
+/// All tables of a run.
+#[derive(Default)]
+pub(crate) struct Report {
+    tables: String,
+    aims: String,
+}
+
+impl Report {
+    pub(crate) fn add(&mut self, title: &str, rows: Vec<Row>, aims: &[Aim]) {
+        for (what, measured, most) in aims.iter().filter_map(|aim| aim.measure(&rows)) {
+            let met = if measured <= most { "yes" } else { "no" };
+            let _ = writeln!(self.aims, "| {what} | {most} | {} | {met} |", figure(measured));
+        }
+        let rows: Vec<Row> = rows.into_iter().filter(|row| row.alone.is_some() || row.two.is_some()).collect();
+        if !rows.is_empty() {
+            self.tables += &markdown(title, &rows);
+        }
+    }
+
+    pub(crate) fn print(&self) {
+        print!("\n{}", self.tables);
+        if !self.aims.is_empty() {
+            print!("**Aims**\n\n| what | at most | measured | met |\n|---|--:|--:|---|\n{}", self.aims);
+        }
+    }
+}
+
+fn markdown(title: &str, rows: &[Row]) -> String {
     let threads = rows.iter().any(|row| row.two.is_some());
     let mut text = format!("**{title}**\n\n| way | ns | × base |");
     text.push_str(if threads { " two threads, ns | × alone |\n|---|--:|--:|--:|--:|\n" } else { "\n|---|--:|--:|\n" });
@@ -62,6 +94,7 @@ fn markdown(title: &str, rows: &[&Row]) -> String {
         }
         text.push('\n');
     }
+    text.push('\n');
     text
 }
 
