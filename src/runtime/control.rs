@@ -7,9 +7,9 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use rand::RngExt;
 use rand::SeedableRng;
 use rand::rngs::SmallRng;
-use rand::RngExt;
 use tracing::Span;
 
 use super::board::{Board, Decision, If};
