@@ -4,11 +4,14 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use steadfast::websocket::{Builder, Connection, Error, Message};
+use steadfast::testing::{Fault, Faults, duplex};
+use steadfast::websocket::{Builder, Connection, Error, Message, WebSocketConnector};
 use steadfast::{Connector, Failure};
+use tokio::io::copy_bidirectional;
+use tokio::net::TcpStream;
 use tokio::time::{sleep, timeout};
 
-use crate::server::{HANG, PING, PONG, Peer, frame, pair, text};
+use crate::server::{HANG, PING, PONG, Peer, WsServer, dial, frame, listen, pair, text};
 
 const INTERVAL: Duration = Duration::from_millis(400);
 const TIMEOUT: Duration = Duration::from_millis(400);
@@ -70,6 +73,35 @@ async fn a_peer_that_answers_lives() {
     assert_eq!(message, Message::text("done"));
     drop(connection);
     server.await.unwrap();
+}
+
+/// A way to `server` on which faults can be injected: its port, and what injects them.
+async fn faulty_way(server: u16) -> (u16, Faults) {
+    let (listener, port) = listen("127.0.0.1").await;
+    let (mut near, mut far) = duplex(64 << 10);
+    let faults = near.faults();
+    tokio::spawn(async move {
+        let mut client = listener.accept().await.unwrap().0;
+        let mut server = TcpStream::connect(("127.0.0.1", server)).await.unwrap();
+        tokio::join!(copy_bidirectional(&mut client, &mut near), copy_bidirectional(&mut far, &mut server))
+    });
+    (port, faults)
+}
+
+#[tokio::test]
+async fn a_half_open_connection_is_found_though_the_peer_answers_every_ping() {
+    let server = WsServer::start().await;
+    let (port, faults) = faulty_way(server.port).await;
+    let url = format!("ws://127.0.0.1:{port}/");
+    let connector = impatient(WebSocketConnector::builder(url)).build().unwrap();
+    let (connection, peer) = tokio::join!(dial(&connector), server.open());
+    let connection = connection.unwrap();
+    let peer = tokio::spawn(answer_pings(peer, 3));
+    assert_eq!(next(&connection).await.unwrap(), Message::text("done"), "the way carries both directions");
+    faults.inject(Fault::Stall);
+    let error = next(&connection).await.unwrap_err();
+    assert!(matches!(error, Error::Silent { .. }), "{error:?}");
+    peer.abort();
 }
 
 /// Answers so many pings, each of which came within the interval, then says so.

@@ -1,41 +1,13 @@
-//! What the crate ships for other people's tests does what it says.
-#![cfg(test)]
+//! Every fault does what it says.
 
 use std::io;
-use std::ops::ControlFlow;
 use std::pin::pin;
-use std::sync::{Arc, Mutex};
-use std::time::Duration;
 
-use steadfast::machine::{Event, Gate, Lifecycle};
-use steadfast::testing::{Answer, Fault, ManualClock, ScriptedConnector, ScriptedServer, Seen, Transport, duplex, rng};
-use steadfast::{
-    Attempt, Connector, Failure, Handle, Lease, Policy, Session, State, StopReason, Stopped, Supervisor, classify,
-    connector_fn,
-};
+use steadfast::testing::{Fault, Transport, duplex};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep, timeout};
 
-const HOUR: Duration = Duration::from_secs(3_600);
-
-const fn ms(millis: u64) -> Duration {
-    Duration::from_millis(millis)
-}
-
-const fn secs(seconds: u64) -> Duration {
-    Duration::from_secs(seconds)
-}
-
-// Connections and their faults.
-
-async fn is_pending<F: Future>(work: F) -> bool {
-    timeout(HOUR, work).await.is_err()
-}
-
-fn kind<T: std::fmt::Debug>(result: io::Result<T>) -> io::ErrorKind {
-    result.expect_err("an error").kind()
-}
+use crate::{is_pending, kind, ms, secs};
 
 /// Reads until the end of the stream.
 async fn rest(transport: &mut Transport) -> Vec<u8> {
@@ -212,131 +184,3 @@ async fn a_trickle_moves_one_byte_at_a_time() {
 fn a_connection_without_a_buffer_is_refused() {
     let _ = duplex(0);
 }
-
-// The scripted server.
-
-type Service = JoinHandle<Result<(), Stopped>>;
-
-/// A session that ends with its stream.
-async fn read_all(mut transport: Lease<Transport>, _session: Session) -> io::Result<ControlFlow<()>> {
-    while transport.read(&mut [0; 64]).await? > 0 {}
-    Ok(ControlFlow::Continue(()))
-}
-
-fn service<C: Connector<Connection = Transport>>(connector: C) -> (Service, Handle) {
-    let supervisor = Supervisor::builder(connector).seed(7).build().unwrap();
-    let handle = supervisor.handle();
-    (tokio::spawn(async move { supervisor.run(read_all).await }), handle)
-}
-
-fn attempt() -> Attempt {
-    Attempt::first(Instant::now().into_std() + HOUR)
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_service_lives_through_an_outage_and_the_server_counts_it() {
-    let server = ScriptedServer::new();
-    let (service, handle) = service(server.connector());
-    server.wait_for(secs(1), |seen| seen.open == 1).await;
-    sleep(secs(60)).await;
-    server.go_down();
-    let down = server.wait_for(secs(1), |seen| seen.open == 0).await;
-    assert_eq!((down.dials.len(), down.closes.len()), (1, 0), "the server ended it");
-    sleep(secs(60)).await;
-    assert_ne!(handle.status().state, State::Connected);
-    server.come_back();
-    let back = server.wait_for(secs(10), |seen| seen.open == 1).await;
-    assert!((10..=30).contains(&back.dials.len()), "{back:?}");
-    assert!(back.shortest_gap() >= Some(ms(500)), "at least base apart: {back:?}");
-    assert_eq!((back.most_open, back.most_in_flight), (1, 1));
-    handle.drain();
-    server.wait_for(secs(10), |seen| seen.open == 0 && seen.closes.len() == 1).await;
-    assert_eq!(service.await.unwrap().unwrap_err().reason, StopReason::Drained);
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_partition_stalls_connections_and_hangs_dials_until_it_is_over() {
-    let server = ScriptedServer::with_handler(|mut transport| async move {
-        loop {
-            transport.write_u8(1).await?;
-            sleep(secs(1)).await;
-        }
-    });
-    let mut before = server.dial(&attempt()).await.unwrap();
-    assert_eq!(before.read_u8().await.unwrap(), 1);
-    server.partition();
-    assert!(timeout(secs(30), before.read_u8()).await.is_err());
-    let dialled = server.clone();
-    let hangs = tokio::spawn(async move { dialled.dial(&attempt()).await.map(drop).map_err(|error| error.kind()) });
-    sleep(secs(30)).await;
-    assert_eq!(server.seen().in_flight, 1);
-    server.come_back();
-    for _ in 0..60 {
-        assert_eq!(timeout(ms(1), before.read_u8()).await.expect("held back").unwrap(), 1);
-    }
-    server.dial(&attempt()).await.unwrap();
-    assert!(!hangs.is_finished());
-    server.go_down();
-    assert_eq!(hangs.await.unwrap(), Err(io::ErrorKind::ConnectionReset));
-    assert_eq!(kind(before.read_u8().await), io::ErrorKind::ConnectionReset);
-    assert_eq!(kind(server.dial(&attempt()).await), io::ErrorKind::ConnectionRefused);
-}
-
-#[tokio::test(start_paused = true)]
-async fn each_answer_takes_its_time_and_means_what_it_says() {
-    let server = ScriptedServer::new();
-    let throttled = Failure::Throttled { retry_after: Some(secs(60)) };
-    server.answer(Answer::accept());
-    server.script([
-        Answer::refuse().after(ms(1)),
-        Answer::error(io::ErrorKind::ConnectionReset).after(ms(2)),
-        Answer::fail(throttled).after(ms(3)),
-        Answer::accept().after(ms(4)),
-    ]);
-    for (took, expected) in [
-        (ms(1), Some(Failure::Unreachable)),
-        (ms(2), Some(Failure::Transient)),
-        (ms(3), Some(throttled)),
-        (ms(4), None),
-        (ms(0), None),
-    ] {
-        let start = Instant::now();
-        let failure = server.dial(&attempt()).await.err().map(|error| classify(&error));
-        assert_eq!((start.elapsed(), failure), (took, expected));
-    }
-    server.script((0..).map(|n| if n % 2 == 0 { Answer::refuse() } else { Answer::accept() }));
-    for n in 0..10 {
-        assert_eq!(server.dial(&attempt()).await.is_err(), n % 2 == 0);
-    }
-    server.answer(Answer::accept());
-    assert!(server.dial(&attempt()).await.is_ok(), "the script is forgotten");
-    assert_eq!(server.seen().dials[..5], [ms(0), ms(1), ms(3), ms(6), ms(10)]);
-    server.answer(Answer::hang());
-    assert!(is_pending(server.dial(&attempt())).await);
-    assert_eq!(server.seen().in_flight, 0, "given up");
-}
-
-/// How supervision fares after one dial with this answer, ten seconds later.
-async fn after_one(answer: Answer) -> (State, Option<Failure>, usize) {
-    let server = ScriptedServer::new();
-    server.answer(answer);
-    let supervisor = Supervisor::builder(server.connector());
-    let policy = Policy::default().attempt_deadline(secs(2)).handshake_deadline(secs(9));
-    let supervisor = supervisor.policy(policy).seed(7).build().unwrap();
-    let handle = supervisor.handle();
-    let running = tokio::spawn(async move { supervisor.run(read_all).await });
-    sleep(ms(2_500)).await;
-    running.abort();
-    let status = handle.status();
-    (status.state, status.last_failure.map(|cause| cause.failure()), server.seen().dials.len())
-}
-
-#[tokio::test(start_paused = true)]
-async fn an_answer_tells_whether_the_server_was_reached() {
-    // Not reached, `Permanent` is our own configuration: stop. Reached, the other side said so.
-    let permanent = Answer::fail(Failure::Permanent);
-    assert_eq!(after_one(permanent.reached(false)).await.0, State::Stopped);
-    assert_eq!(after_one(permanent).await.0, State::Backoff);
-}
-
-// More below: counts, misuse, time, seeds.
