@@ -78,7 +78,7 @@ pub use runtime::{
 };
 
 /// The pages of `docs/` and the README, so that their examples are compiled.
-#[cfg(all(doctest, feature = "websocket"))]
+#[cfg(all(doctest, feature = "testing", feature = "websocket"))]
 mod pages {
     #[doc = include_str!("../README.md")]
     mod readme {}

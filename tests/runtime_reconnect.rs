@@ -4,15 +4,15 @@ mod common;
 
 use std::ops::ControlFlow;
 use std::sync::{Arc, Mutex};
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use common::{Answer, Conn, Dialler, Manner, REFUSED, Server, lock, ms, plain, secs};
 use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
 use steadfast::testing::ManualClock;
 use steadfast::{
-    Attempt, BoxError, Clock, Connector, Ended, Failure, Handle, Lease, Link, Policy, Session, State, StopReason,
-    Supervisor, WaitCause,
+    Attempt, BoxError, Connector, Ended, Failure, Handle, Lease, Link, Policy, Session, State, StopReason, Supervisor,
+    WaitCause,
 };
 use tokio::time::sleep;
 

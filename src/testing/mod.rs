@@ -71,10 +71,7 @@
 //! async fn prices_survive_an_outage() {
 //!     let server = ScriptedServer::with_handler(say_prices);
 //!     let dialled = server.clone();
-//!     let service = tokio::spawn(prices(move |attempt| {
-//!         let server = dialled.clone();
-//!         async move { server.dial(&attempt).await }
-//!     }));
+//!     let service = tokio::spawn(prices(move |attempt| dialled.dial(&attempt)));
 //!     let minute = Duration::from_secs(60);
 //!     server.wait_for(minute, |seen| seen.open == 1).await;
 //!     tokio::time::sleep(minute).await;

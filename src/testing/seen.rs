@@ -14,7 +14,8 @@ pub struct Seen {
     pub in_flight: usize,
     /// The most of them at once.
     pub most_in_flight: usize,
-    /// Connections whose client's end exists. One that a fault has ended counts until the client drops it.
+    /// Connections whose client's end exists. The client may still be logging in; one that a fault has ended counts until
+    /// the client drops it.
     pub open: usize,
     /// The most of them at once.
     pub most_open: usize,

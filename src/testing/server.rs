@@ -58,7 +58,8 @@ impl ScriptedServer {
         ScriptedConnector(Arc::clone(&self.0))
     }
 
-    /// Dials, for a connector of one's own: the script answers. Marks `attempt` as reached if the server was.
+    /// Dials, for a connector of one's own: the script answers. Marks `attempt` as reached if the server was. The future
+    /// borrows nothing, so a closure will do: `move |attempt| server.dial(&attempt)`.
     ///
     /// # Errors
     ///
@@ -71,8 +72,9 @@ impl ScriptedServer {
     /// # Cancel safety
     ///
     /// Dropped, the dial is over; the record keeps it.
-    pub async fn dial(&self, attempt: &Attempt) -> io::Result<Transport> {
-        self.0.dial(attempt).await
+    pub fn dial(&self, attempt: &Attempt) -> impl Future<Output = io::Result<Transport>> + Send + use<> {
+        let (shared, attempt) = (Arc::clone(&self.0), attempt.clone());
+        async move { shared.dial(&attempt).await }
     }
 
     // What it does.

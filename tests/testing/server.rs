@@ -61,8 +61,8 @@ async fn a_partition_stalls_connections_and_hangs_dials_until_it_is_over() {
     assert_eq!(before.read_u8().await.unwrap(), 1);
     server.partition();
     assert!(timeout(secs(30), before.read_u8()).await.is_err());
-    let dialled = server.clone();
-    let hangs = tokio::spawn(async move { dialled.dial(&attempt()).await.map(drop).map_err(|error| error.kind()) });
+    let dial = server.dial(&attempt());
+    let hangs = tokio::spawn(async move { dial.await.map(drop).map_err(|error| error.kind()) });
     sleep(secs(30)).await;
     assert_eq!(server.seen().in_flight, 1);
     server.come_back();
@@ -159,16 +159,15 @@ async fn a_dial_that_panics_is_a_failed_attempt() {
 async fn peaks_and_closes_are_counted() {
     let server = ScriptedServer::new();
     server.script([ms(100), ms(100), ms(200)].map(|after| Answer::accept().after(after)));
-    let (first, second) = (attempt(), attempt());
-    let (first, second) = tokio::join!(server.dial(&first), server.dial(&second));
+    let (first, second) = tokio::join!(server.dial(&attempt()), server.dial(&attempt()));
     let seen = server.seen();
     assert_eq!((seen.in_flight, seen.most_in_flight, seen.open, seen.most_open), (0, 2, 2, 2));
     assert_eq!((first.as_ref().unwrap().number(), second.as_ref().unwrap().number()), (0, 1));
     drop(first);
     server.reset_peaks();
-    let (seen, third) = (server.seen(), attempt());
+    let seen = server.seen();
     assert_eq!((seen.most_in_flight, seen.open, seen.most_open), (0, 1, 1));
-    let third = server.dial(&third).await.unwrap();
+    let third = server.dial(&attempt()).await.unwrap();
     let seen = server.seen();
     assert_eq!((seen.most_in_flight, seen.open, seen.most_open), (1, 2, 2));
     assert_eq!(seen.closes, [ms(100)], "the one that was dropped");
@@ -214,9 +213,9 @@ async fn a_connector_of_ones_own_dials_it_and_logs_in() {
     });
     let dialled = server.clone();
     let connector = connector_fn("mine", move |attempt| {
-        let server = dialled.clone();
+        let transport = dialled.dial(&attempt);
         async move {
-            let mut transport = server.dial(&attempt).await?;
+            let mut transport = transport.await?;
             transport.write_u8(7).await?;
             assert_eq!(transport.read_u8().await?, 8);
             Ok::<_, io::Error>(transport)
