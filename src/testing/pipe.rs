@@ -11,7 +11,7 @@ use crate::machine::add;
 pub(super) struct Pipe {
     capacity: usize,
     pub(super) bytes: VecDeque<u8>,
-    /// When the bytes arrive: so many at each instant, in order.
+    /// When the bytes arrive, so many at each instant. They are taken from the front, so nothing overtakes.
     pub(super) arrivals: VecDeque<(Instant, usize)>,
     /// When the end of the stream arrives, once the writer has ended it.
     pub(super) end: Option<Instant>,
@@ -75,7 +75,7 @@ impl Pipe {
 
     /// Puts bytes for which there is room on the way.
     pub(super) fn put(&mut self, bytes: &[u8], now: Instant, latency: Duration) {
-        let at = self.arrival(now, latency);
+        let at = add(now, latency);
         self.bytes.extend(bytes);
         match self.arrivals.back_mut() {
             Some((last, count)) if *last == at => *count += bytes.len(),
@@ -87,15 +87,9 @@ impl Pipe {
     /// Ends the stream behind the last byte.
     pub(super) fn finish(&mut self, now: Instant, latency: Duration) {
         if self.end.is_none() {
-            self.end = Some(self.arrival(now, latency));
+            self.end = Some(add(now, latency));
         }
         wake(&mut self.reader);
-    }
-
-    /// Nothing overtakes.
-    fn arrival(&self, now: Instant, latency: Duration) -> Instant {
-        let at = add(now, latency);
-        self.arrivals.back().map_or(at, |(last, _)| at.max(*last))
     }
 
     pub(super) fn wake(&mut self) {

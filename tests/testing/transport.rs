@@ -168,6 +168,16 @@ async fn a_pending_read_sees_a_reset_a_cut_and_a_drop() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_writer_that_waits_for_room_learns_that_the_reader_has_gone() {
+    let (mut client, server) = duplex(1);
+    client.write_u8(1).await.unwrap();
+    let writer = tokio::spawn(async move { kind(client.write(b"x").await) });
+    sleep(secs(1)).await;
+    drop(server);
+    assert_eq!(timeout(secs(1), writer).await.expect("woken").unwrap(), io::ErrorKind::BrokenPipe);
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_trickle_moves_one_byte_at_a_time() {
     let (mut client, mut server) = duplex(64);
     server.inject(Fault::Trickle);
