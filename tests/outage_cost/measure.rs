@@ -120,7 +120,7 @@ pub(crate) struct Cost {
 pub(crate) fn measure(case: Case) -> Cost {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build();
     let tally = Arc::new(Tally::default());
-    let _reader = tracing::subscriber::set_default(Lines(Arc::clone(&tally)));
+    let _reader = tracing::subscriber::set_default(Lines(Arc::clone(&tally.lines)));
     runtime.expect("a runtime of one thread").block_on(live_through(case, tally))
 }
 
@@ -159,7 +159,7 @@ async fn live_through(case: Case, tally: Arc<Tally>) -> Cost {
 #[derive(Default)]
 struct Tally {
     waits: AtomicUsize,
-    lines: AtomicUsize,
+    lines: Arc<AtomicUsize>,
     reads: AtomicUsize,
 }
 
@@ -233,9 +233,8 @@ impl Fleet {
             };
             supervisor.run(session).await
         };
-        let waker = Waker::from(Arc::clone(&bell));
-        self.bells.push(Arc::clone(&bell));
-        tokio::spawn(Counted { future: Box::pin(running), bell, waker });
+        tokio::spawn(Counted::new(running, &bell));
+        self.bells.push(bell);
     }
 
     fn lose_all(&self) {
@@ -282,7 +281,7 @@ impl Fleet {
 
 /// Polls and wake-ups of one future.
 #[derive(Default)]
-struct Bell {
+pub(crate) struct Bell {
     polls: AtomicUsize,
     wakes: AtomicUsize,
     task: Mutex<Option<Waker>>,
@@ -303,10 +302,16 @@ impl Wake for Bell {
 }
 
 /// A future whose polls and wake-ups are counted.
-struct Counted<F> {
+pub(crate) struct Counted<F> {
     future: Pin<Box<F>>,
     bell: Arc<Bell>,
     waker: Waker,
+}
+
+impl<F: Future> Counted<F> {
+    pub(crate) fn new(future: F, bell: &Arc<Bell>) -> Self {
+        Self { future: Box::pin(future), bell: Arc::clone(bell), waker: Waker::from(Arc::clone(bell)) }
+    }
 }
 
 impl<F: Future> Future for Counted<F> {
@@ -321,7 +326,7 @@ impl<F: Future> Future for Counted<F> {
 }
 
 /// Counts the lines that this thread logs.
-struct Lines(Arc<Tally>);
+pub(crate) struct Lines(pub(crate) Arc<AtomicUsize>);
 
 impl Subscriber for Lines {
     fn enabled(&self, metadata: &Metadata<'_>) -> bool {
@@ -337,7 +342,7 @@ impl Subscriber for Lines {
     fn record_follows_from(&self, _: &span::Id, _: &span::Id) {}
 
     fn event(&self, _: &Event<'_>) {
-        self.0.lines.fetch_add(1, Ordering::Relaxed);
+        self.0.fetch_add(1, Ordering::Relaxed);
     }
 
     fn enter(&self, _: &span::Id) {}
