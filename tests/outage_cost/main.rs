@@ -56,6 +56,7 @@ const fn attempts(outage: Outage) -> (f64, f64) {
 fn one_hour_down_costs_a_lone_connection_one_poll_for_each_attempt() {
     for outage in Outage::ALL {
         let cost = measure(Case { outage, connections: 1, shared: true, form: Form::Run });
+        assert_idle(&cost, &format!("{outage:?}"));
         let (_, expected) = attempts(outage);
         let tolerance = if outage == Outage::Refuses { 0.05 } else { 0.5 };
         assert_near(cost.outage.attempts, expected, tolerance, &format!("{outage:?}: attempts"));
@@ -70,6 +71,7 @@ fn one_hour_down_costs_a_lone_connection_one_poll_for_each_attempt() {
 fn a_hundred_with_a_gate_each_cost_a_hundred_times_one() {
     for outage in Outage::ALL {
         let run = measure(Case { outage, connections: 100, shared: false, form: Form::Run });
+        assert_idle(&run, &format!("{outage:?}"));
         let (_, expected) = attempts(outage);
         assert_near(run.outage.attempts, 100.0 * expected, 0.05, &format!("{outage:?}: attempts"));
         assert_polled_for_what_it_does(outage, 100, &run);

@@ -127,7 +127,7 @@ pub(crate) fn measure(case: Case) -> Cost {
 const HOUR: Duration = secs(3_600);
 
 async fn live_through(case: Case, tally: Arc<Tally>) -> Cost {
-    let fleet = Fleet::start(case, tally).await;
+    let fleet = Fleet::start(case, tally);
     fleet.all_are_up().await;
     // Over the last timer that a fresh connection has: `stable_after`.
     sleep(secs(60)).await;
@@ -176,7 +176,7 @@ struct Fleet {
 }
 
 impl Fleet {
-    async fn start(case: Case, tally: Arc<Tally>) -> Self {
+    fn start(case: Case, tally: Arc<Tally>) -> Self {
         let server = Server::healthy();
         let gate = Gate::builder(ENDPOINT).build().expect("the default policy is valid");
         let gate = case.shared.then_some(gate);
@@ -301,6 +301,9 @@ impl Wake for Bell {
     }
 }
 
+/// Many times what any case takes.
+const MOST_POLLS: usize = 5_000;
+
 /// A future whose polls and wake-ups are counted.
 pub(crate) struct Counted<F> {
     future: Pin<Box<F>>,
@@ -319,7 +322,9 @@ impl<F: Future> Future for Counted<F> {
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<F::Output> {
         let Self { future, bell, waker } = &mut *self;
-        bell.polls.fetch_add(1, Ordering::Relaxed);
+        let polls = bell.polls.fetch_add(1, Ordering::Relaxed);
+        // Or it would go on for as long as there is patience: time stands still until everybody has had enough.
+        assert!(polls < MOST_POLLS, "it spins: {polls} polls");
         lock(&bell.task).get_or_insert_with(|| cx.waker().clone()).clone_from(cx.waker());
         future.as_mut().poll(&mut Context::from_waker(waker))
     }
