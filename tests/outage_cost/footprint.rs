@@ -4,13 +4,13 @@ use std::future::Future;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use steadfast::{Gate, NotReady, Policy, State, Supervisor, WaitCause};
+use steadfast::{Clock, Gate, NotReady, Policy, State, Supervisor, WaitCause};
 use tokio::runtime::Handle;
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep, timeout};
 
 use crate::common::{Dialler, ENDPOINT, Server, secs};
-use crate::measure::{Bell, Counted, Lines, Outage};
+use crate::measure::{Bell, Counted, Lines, Outage, still};
 
 const CONNECTIONS: usize = 5;
 const DAY: u64 = 86_400;
@@ -25,7 +25,10 @@ async fn a_day_down_with_a_nervous_operator_leaves_nothing_behind() {
     let _reader = tracing::subscriber::set_default(Lines(Arc::clone(&lines)));
     let server = Server::healthy();
     let gate = Gate::builder(ENDPOINT).build().unwrap();
-    let builder = Supervisor::builder(server.connector()).policy(Policy::default()).gate(&gate);
+    let builder = Supervisor::builder(server.connector())
+        .policy(Policy::default())
+        .clock(Clock::new(|| Clock::system().now(), still))
+        .gate(&gate);
     let links: Vec<Link> =
         (0..CONNECTIONS as u64).map(|seed| builder.clone().seed(seed).build().unwrap().keep().unwrap()).collect();
     for link in &links {

@@ -13,7 +13,7 @@ use tokio::task::JoinHandle;
 use tokio::time::sleep;
 
 use crate::common::{Dialler, ENDPOINT, Server, secs};
-use crate::measure::Outage;
+use crate::measure::{Outage, still};
 
 const FLEET: u64 = 10_000;
 
@@ -42,10 +42,8 @@ async fn come_and_go(outage: Outage) {
         count.fetch_add(1, Ordering::Relaxed);
         Clock::system().now()
     };
-    let builder = Supervisor::builder(server.connector())
-        .policy(Policy::default())
-        .clock(Clock::new(now, || Clock::system().wall()))
-        .gate(&gate);
+    let builder =
+        Supervisor::builder(server.connector()).policy(Policy::default()).clock(Clock::new(now, still)).gate(&gate);
     let mut owners: Vec<_> = (0..FLEET)
         .map(|seed| {
             let supervisor = builder.clone().seed(seed).build().unwrap();

@@ -73,7 +73,7 @@ fn a_hundred_with_a_gate_each_cost_a_hundred_times_one() {
         let run = measure(Case { outage, connections: 100, shared: false, form: Form::Run });
         assert_idle(&run, &format!("{outage:?}"));
         let (_, expected) = attempts(outage);
-        assert_near(run.outage.attempts, 100.0 * expected, 0.05, &format!("{outage:?}: attempts"));
+        assert_near(run.outage.attempts, 100.0 * expected, 0.1, &format!("{outage:?}: attempts"));
         assert_polled_for_what_it_does(outage, 100, &run);
         assert_bounded_log(100, &run);
         assert!(run.outage.polls <= 2 * run.outage.attempts + 400, "{outage:?}: {run:?}");
@@ -124,7 +124,7 @@ fn assert_cost_of_a_shared_gate(outage: Outage, connections: usize, form: Form) 
     let of = format!("{outage:?} {connections} {form:?}");
     assert_idle(&cost, &of);
     let (expected, _) = attempts(outage);
-    let tolerance = if outage == Outage::Unauthorized { 0.25 } else { 0.06 };
+    let tolerance = if outage == Outage::Unauthorized { 0.25 } else { 0.08 };
     assert_near(cost.outage.attempts, expected, tolerance, &format!("{of}: attempts"));
     assert_eq!(cost.most_in_flight, 1, "{of}");
     assert_bounded_log(10, &cost);
@@ -134,7 +134,7 @@ fn assert_cost_of_a_shared_gate(outage: Outage, connections: usize, form: Form) 
     if form == Form::Run {
         // Who stands far in front is drawn to the back by the next failure, so nobody pays for all.
         let [outage, back] = cost.most_polls;
-        let most = if connections < 1_000 { 3 * cost.outage.polls / connections + 60 } else { 250 };
+        let most = if connections < 1_000 { 3 * cost.outage.polls / connections + 60 } else { 300 };
         assert!(outage <= most, "{of}: one was polled {outage} times");
         assert!(back <= 16, "{of}: one was polled {back} times on the return");
     }
