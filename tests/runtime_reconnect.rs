@@ -232,6 +232,25 @@ async fn after_a_suspend_each_live_connection_is_checked_after_a_draw() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn after_a_suspend_each_of_thousands_is_checked_once_although_others_have_gone() {
+    let server = Server::healthy();
+    let (clock, wall) = suspended_clock();
+    let mut links: Vec<_> = (0..2_500).map(|_| keep_with_clock(&server, clock.clone())).collect();
+    for link in &links {
+        link.ready().await.unwrap();
+    }
+    for look in 0..7 {
+        links.truncate(2_500 - 100 * look);
+        sleep(secs(5)).await;
+    }
+    links.swap(0, 1_899);
+    links.drain(..400);
+    *lock(&wall) += secs(3_600);
+    sleep(secs(60)).await;
+    assert_eq!(lock(&server.checks).len(), links.len());
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_check_that_fails_hangs_or_panics_ends_the_generation() {
     for (manner, failure) in
         [(Manner::Fails, Failure::Transient), (Manner::Hangs, Failure::Timeout), (Manner::Panics, Failure::Transient)]
