@@ -80,7 +80,7 @@ impl<S: FnMut(Dial) -> Answer> Crowd<S> {
 
 #[test]
 fn a_thousand_waiters_are_all_served_once_in_one_shuffled_order_as_fast_as_the_pace_allows() {
-    for seed in 0..3 {
+    for seed in 0..2 {
         let mut crowd = waiting(seed);
         crowd.until(WAITERS);
         crowd.crew.run_until(crowd.crew.time() + secs(1));
@@ -111,7 +111,7 @@ fn who_comes_later_queues_behind_all_who_wait() {
 
 #[test]
 fn a_third_that_goes_away_leaves_no_gap() {
-    for seed in 0..3 {
+    for seed in 0..2 {
         let mut crowd = waiting(seed);
         crowd.until(WAITERS / 4);
         let served = crowd.served();
