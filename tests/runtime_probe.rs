@@ -224,6 +224,7 @@ async fn a_supervisor_that_is_refused_a_hundred_times_asks_once_for_each_wake_up
     assert!(refused.iter().all(|t| t.until > Some(t.at)), "each names a later instant");
     // A wake-up is a poll, and a poll is a decision: to dial, to wait once more, or what became of a dial.
     assert!((refused.len()..=seen.len()).contains(&polls), "{polls} polls, {} refusals, {seen:?}", refused.len());
+    assert!(refused.len() <= server.dial_count(), "asked more often than anybody dialled: {}", refused.len());
     assert_eq!(server.in_flight().most(), 1);
 }
 
@@ -247,7 +248,7 @@ async fn dials_in_flight_when_the_gate_narrows_again_are_not_killed() {
     }
     let (slow, up, narrowed) = (server.in_flight().now(), server.open().now(), server.dial_count());
     assert!((4..8).contains(&slow), "{slow} are under way");
-    assert_eq!(gate.status().trips, u32::from(gate.status().mode == Mode::Open));
+    assert_eq!((gate.status().mode, gate.status().trips), (Mode::Open, 1));
     sleep(secs(9)).await;
     assert_eq!(server.open().now(), up + slow, "they were let finish");
     // They began before the gate narrowed: what becomes of them ends no open time, and there is a lone prober.

@@ -1,11 +1,13 @@
 //! The pure machine under virtual time: what it decides, case by case.
 
+mod door;
 mod harness;
 #[path = "../statistics/mod.rs"]
 mod statistics;
 
 mod breaker;
 mod crowd;
+mod extremes;
 mod forgiveness;
 mod giving_up;
 mod hints;

@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use rand::seq::SliceRandom;
 use rand::SeedableRng;
 use rand::rngs::SmallRng;
+use rand::seq::SliceRandom;
 use steadfast::machine::Event;
 use steadfast::{Failure, Policy};
 
