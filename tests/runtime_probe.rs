@@ -228,24 +228,29 @@ async fn a_supervisor_that_is_refused_a_hundred_times_asks_once_for_each_wake_up
     assert_eq!(server.in_flight().most(), 1);
 }
 
+/// Looks every millisecond, for a minute.
+async fn until(it_is_so: impl Fn() -> bool) {
+    for _ in 0..60_000 {
+        if it_is_so() {
+            return;
+        }
+        sleep(ms(1)).await;
+    }
+    panic!("it never comes to that");
+}
+
 #[tokio::test(start_paused = true)]
 async fn dials_in_flight_when_the_gate_narrows_again_are_not_killed() {
     let server = Server::new(|_| Answer::Accept(20));
     let gate = Gate::builder(ENDPOINT).policy(Policy::default()).build().unwrap();
     let builder = Supervisor::builder(server.connector()).policy(Policy::default()).gate(&gate);
     let links: Vec<_> = (0..64).map(|seed| builder.clone().seed(seed).build().unwrap().keep().unwrap()).collect();
-    while server.open().now() < 10 {
-        sleep(ms(1)).await;
-    }
+    until(|| server.open().now() >= 10).await;
     // Four are slow, and while they are under way it refuses all others.
     server.turn(|_| Answer::Accept(9_000));
-    while server.in_flight().now() < 4 {
-        sleep(ms(1)).await;
-    }
+    until(|| server.in_flight().now() >= 4).await;
     server.turn(|_| Answer::Fail(5, Failure::Transient));
-    while gate.status().mode == Mode::Paced {
-        sleep(ms(1)).await;
-    }
+    until(|| gate.status().mode != Mode::Paced).await;
     let (slow, up, narrowed) = (server.in_flight().now(), server.open().now(), server.dial_count());
     assert!((4..8).contains(&slow), "{slow} are under way");
     assert_eq!((gate.status().mode, gate.status().trips), (Mode::Open, 1));

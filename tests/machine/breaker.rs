@@ -309,3 +309,25 @@ fn every_refusal_names_a_later_instant_and_is_asked_once_a_wake() {
     assert!(told < dials * 60, "{told} events for {dials} dials");
     assert!(crew.told.iter().all(|count| *count < 1_500), "{:?}", crew.told);
 }
+
+#[test]
+fn the_wait_is_the_later_of_own_curve_and_open_time_and_not_their_sum() {
+    let mut door = Door::new(plain(), 3, 5);
+    let mut own = Step::default();
+    let fail = |door: &mut Door, who: usize, step: &mut Step| {
+        let permit = door.next(who);
+        let wait = door.gate.settle(door.now, permit, Err(Failure::Unreachable), step, &mut door.rng).wait;
+        let open = door.gate.status(door.now).until.map(|until| until.duration_since(door.now));
+        (wait.expect("it failed").until.duration_since(door.now), open)
+    };
+    // One fails alone and goes along its own curve; nobody else is shut out.
+    for wait in [1, 2, 4, 8] {
+        assert_eq!(fail(&mut door, 0, &mut own), (secs(wait), None));
+        door.pass(secs(wait));
+    }
+    // Another one fails as well: the gate opens by its own curve, which is at its second step.
+    assert_eq!(fail(&mut door, 1, &mut Step::default()), (secs(2), Some(secs(2))));
+    door.pass(secs(2));
+    assert_eq!(fail(&mut door, 0, &mut own), (secs(16), Some(secs(4))), "its own is longer");
+    assert_eq!(fail(&mut door, 1, &mut Step::default()), (secs(8), Some(secs(8))), "the gate's is longer");
+}
