@@ -9,7 +9,7 @@ mod sim_support;
 
 use std::time::Duration;
 
-use sim_support::{capacity, lone, millis, play, secs};
+use sim_support::{behind_one_gate, capacity, lone, millis, play, secs, size};
 use steadfast::sim::{Overload, Report, Scenario, Server};
 use steadfast::{Backoff, Growth, Jitter, Policy};
 
@@ -96,6 +96,15 @@ fn an_outage_that_feeds_itself_ends_for_ten_thousand_of_ours() {
     for overload in [QUEUES, SHEDS] {
         let report = play(&lone(impatient(Policy::default()), 10_000).seed(1), &outage(500, overload));
         assert!(all_back(&report) < secs(130), "{overload:?}: {:?}, least is 20 s", all_back(&report));
+    }
+}
+
+#[test]
+fn processes_of_a_hundred_connections_each_use_what_such_a_server_can_take() {
+    for overload in [QUEUES, SHEDS] {
+        let report = play(&behind_one_gate(1_000).gates_of(size(100)).seed(1), &outage(50, overload));
+        assert!(all_back(&report) < secs(30), "{overload:?}: {:?}, least is 20 s", all_back(&report));
+        assert!(wasted(&report) < 50, "{overload:?}: {} wasted handshakes", wasted(&report));
     }
 }
 

@@ -104,10 +104,13 @@ fn the_means_of_decorrelated_delays_double_and_end_at_two_thirds_of_the_cap() {
     }
 }
 
+/// Brings a connection to its first wait.
+type First = fn(&mut Lone);
+
 #[test]
 fn five_thousand_siblings_wait_differently_from_the_first_wait_on() {
     let policy = Policy::default().startup_spread(secs(1));
-    let firsts: [(&str, fn(&mut Lone)); 6] = [
+    let firsts: [(&str, First); 6] = [
         ("start-up", |lone| {
             lone.tell(Event::Start);
         }),
