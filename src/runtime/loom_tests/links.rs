@@ -2,9 +2,7 @@
 
 use std::sync::Arc;
 
-use loom::sync::atomic::{AtomicBool, Ordering};
-
-use super::world::{Answer, Dialler, Line, Server, block_on, check, control, failing, gate, spawn};
+use super::world::{Answer, Dialler, Line, Server, block_on, check, control, failing, gate, policy, spawn};
 use crate::machine::{Failure, StopReason};
 use crate::runtime::Link;
 use crate::runtime::control::Control;
@@ -21,7 +19,7 @@ struct Place {
 
 impl Place {
     fn new() -> Self {
-        let (server, control) = (Server::accepting(), control(&gate()));
+        let (server, control) = (Server::accepting(), control(&gate(policy()), policy()));
         let slot = Arc::new(Slot::new(Arc::clone(&control), Arc::new(server.dialler())));
         let (owner, _) = control.begin_keep().unwrap();
         Self { link: Link::new(Arc::clone(&slot), owner), slot, control, server }
@@ -63,24 +61,22 @@ fn two_reports_are_one_loss() {
 }
 
 #[test]
-fn what_was_retired_before_is_not_lent() {
+fn whoever_knows_that_a_connection_ended_is_not_lent_it() {
     check(3, || {
         let place = Place::new();
         let first = place.slot.fill(place.line(), 1);
-        let ended = Arc::new(AtomicBool::new(false));
-        let (link, told) = (place.link.clone(), Arc::clone(&ended));
+        let (link, live) = (place.link.clone(), place.link.current().unwrap());
         let user = spawn(move || {
             let mut cached = link.cached();
             let _ = cached.current();
-            let ended = told.load(Ordering::Acquire);
-            let now = [link.current().map(|live| live.generation()), cached.current().map(|live| live.generation())];
-            (ended, now)
+            let ended = !live.is_live();
+            let lent = [link.current().map(|live| live.generation()), cached.current().map(|live| live.generation())];
+            (ended, lent)
         });
         place.slot.retire(&first);
-        ended.store(true, Ordering::Release);
         let _second = place.slot.fill(place.line(), 2);
-        let (ended, now) = user.join().unwrap();
-        assert!(!ended || now.iter().all(|generation| *generation != Some(1)), "{now:?}");
+        let (ended, lent) = user.join().unwrap();
+        assert!(!ended || lent.iter().all(|generation| *generation != Some(1)), "{lent:?}");
     });
 }
 
@@ -107,7 +103,7 @@ fn whoever_hears_of_a_generation_finds_it() {
 #[test]
 fn ready_misses_no_arrival() {
     check(2, || {
-        let (server, gate) = (Server::accepting(), gate());
+        let (server, gate) = (Server::accepting(), gate(policy()));
         let supervisor = server.builder(&gate, 1).build().unwrap();
         let (link, task) = supervisor.start_keep().unwrap();
         let task = spawn(move || block_on(task.unwrap()));
@@ -120,7 +116,7 @@ fn ready_misses_no_arrival() {
 #[test]
 fn ready_misses_no_stop() {
     check(2, || {
-        let (server, gate) = (Server::new(|_| (Answer::Fail(Failure::Permanent), None)), gate());
+        let (server, gate) = (Server::new(|_| (Answer::Fail(Failure::Permanent), None)), gate(policy()));
         let supervisor = server.builder(&gate, 1).build().unwrap();
         let (link, task) = supervisor.start_keep().unwrap();
         let task = spawn(move || block_on(task.unwrap()));

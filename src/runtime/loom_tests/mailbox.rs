@@ -4,7 +4,7 @@ use std::future::poll_fn;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::world::{block_on, check, control, gate, spawn};
+use super::world::{block_on, check, control, gate, policy, spawn};
 use crate::runtime::mailbox::{Mailbox, Post};
 
 async fn take(mailbox: &Mailbox) -> Post {
@@ -61,7 +61,7 @@ fn whoever_looks_in_another_task_is_woken_there() {
 #[test]
 fn what_lies_beside_a_post_is_there_for_whoever_takes_it() {
     check(3, || {
-        let control = control(&gate());
+        let control = control(&gate(policy()), policy());
         let teller = {
             let control = Arc::clone(&control);
             spawn(move || control.advise(Duration::from_secs(7)))

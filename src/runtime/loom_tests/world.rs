@@ -138,14 +138,14 @@ pub(super) fn clock() -> Clock {
     Clock::new(|| origin() + stand_ins::passed(), || SystemTime::UNIX_EPOCH)
 }
 
-pub(super) fn gate() -> Gate {
-    Gate::builder(ENDPOINT).policy(policy()).clock(clock()).build().unwrap()
+pub(super) fn gate(policy: Policy) -> Gate {
+    Gate::builder(ENDPOINT).policy(policy).clock(clock()).build().unwrap()
 }
 
 /// What a supervisor of that gate shares, without a supervisor.
-pub(super) fn control(gate: &Gate) -> Arc<Control> {
+pub(super) fn control(gate: &Gate, policy: Policy) -> Arc<Control> {
     Control::new(Parts {
-        policy: Arc::new(policy()),
+        policy: Arc::new(policy),
         clock: clock(),
         gate: gate.clone(),
         credential: 0,
@@ -163,6 +163,8 @@ const ENDPOINT: &str = "model://server:1";
 pub(super) enum Answer {
     Accept,
     Fail(Failure),
+    /// After everybody else had a turn.
+    FailLate(Failure),
     Panic,
 }
 
@@ -271,6 +273,10 @@ impl Connector for Dialler {
         match answer {
             Answer::Accept => Ok(self.0.line()),
             Answer::Fail(failure) => Err(failing(failure).into()),
+            Answer::FailLate(failure) => {
+                loom::thread::yield_now();
+                Err(failing(failure).into())
+            }
             // Without the hook, which would print it in every run.
             Answer::Panic => resume_unwind(Box::new("on purpose")),
         }

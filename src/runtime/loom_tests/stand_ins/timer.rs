@@ -20,6 +20,11 @@ pub(in crate::runtime) fn passed() -> Duration {
     PASSED.get()
 }
 
+/// A minute passes.
+pub(in crate::runtime) fn pass() {
+    PASSED.set(PASSED.get() + MOMENT);
+}
+
 /// The next run of the model begins.
 pub(in crate::runtime) fn begin() {
     PASSED.set(Duration::ZERO);
@@ -55,7 +60,7 @@ impl Future for Sleep {
             return Poll::Pending;
         }
         if self.had_a_turn {
-            PASSED.set(PASSED.get() + MOMENT);
+            pass();
             return Poll::Ready(());
         }
         self.had_a_turn = true;
