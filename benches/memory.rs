@@ -1,0 +1,350 @@
+//! What an idle supervised connection costs in memory, and what it costs in CPU to lose a hundred thousand at once.
+//!
+//! `cargo bench --bench memory` prints two tables in about a minute; without `--bench`, or with `--quick` or `--test`, it
+//! takes a fiftieth of the connections. Heap bytes and blocks are exact and repeat; CPU time is printed beside its aim
+//! and asserted nowhere.
+//!
+//! `stats_alloc` counts: three relaxed counters a call, read at any instant and from async code. Others count around one
+//! closure of one thread only, or keep a backtrace for each block, which would drown the CPU time.
+
+#![expect(clippy::print_stdout, reason = "the tables are the purpose")]
+
+use std::alloc::System;
+use std::fs;
+use std::future::pending;
+use std::io;
+use std::ops::ControlFlow;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::Duration;
+
+use stats_alloc::{INSTRUMENTED_SYSTEM, StatsAlloc};
+use steadfast::{Attempt, Connector, Endpoint, Gate, Lease, Link, Session, Supervisor, SupervisorBuilder};
+use tokio::runtime::{Builder, Runtime};
+use tokio::sync::{Notify, mpsc, watch};
+use tokio::time::sleep;
+
+#[global_allocator]
+static HEAP: &StatsAlloc<System> = &INSTRUMENTED_SYSTEM;
+
+/// Of heap, for one idle connection.
+const AIM_BYTES: usize = 1024;
+/// Of CPU, for one connection and for one attempt.
+const AIM_MICROS: f64 = 5.0;
+
+fn main() {
+    let has = |name: &str| std::env::args().any(|argument| argument == name);
+    let count = if has("--bench") && !has("--quick") && !has("--test") { 100_000 } else { 2_000 };
+    let only = std::env::args().skip(1).find(|argument| !argument.starts_with("--"));
+    let wanted = |table: &str| only.as_ref().is_none_or(|only| table.contains(only));
+    if wanted("memory") {
+        memory(count);
+    }
+    if wanted("loss") {
+        losses(count);
+    }
+}
+
+// Memory.
+
+fn memory(count: usize) {
+    println!("Memory of one connection, of {count}; the aim for an idle one is {AIM_BYTES} bytes of heap.\n");
+    println!("| what | heap bytes | blocks | resident bytes |");
+    println!("|---|---:|---:|---:|");
+    tasks(count);
+    for (gate, name) in GATES {
+        weigh(&format!("built, not started; {name}"), count, |count| {
+            let fleet = Fleet::new(gate, count);
+            fleet.each().map(build).collect::<Vec<_>>()
+        });
+    }
+    for (gate, name) in GATES {
+        weigh(&format!("kept and connected; {name}"), count, |count| {
+            let fleet = Fleet::new(gate, count);
+            let links = fleet.keep();
+            (fleet, links)
+        });
+    }
+    weigh("kept and connected; each by `Supervisor::new`", count, |count| {
+        let server = Arc::new(Server::new());
+        let keep = |_| Supervisor::new(Dialler(Arc::clone(&server))).keep().expect("it is not active elsewhere");
+        let links: Vec<_> = (0..count).map(keep).collect();
+        (server, links)
+    });
+    for (gate, name) in GATES {
+        weigh(&format!("`run` in a task of its own; {name}"), count, |count| {
+            let fleet = Fleet::new(gate, count);
+            for builder in fleet.each() {
+                let supervisor = build(builder);
+                tokio::spawn(async move { supervisor.run(serve).await });
+            }
+            fleet
+        });
+    }
+    for (gate, name) in GATES {
+        outage(&format!("kept and waiting in an outage; {name}"), count, gate);
+    }
+    println!();
+}
+
+async fn serve(_lease: Lease<()>, _session: Session) -> Result<ControlFlow<()>, io::Error> {
+    pending().await
+}
+
+/// What tokio alone needs for a task that could do the same.
+fn tasks(count: usize) {
+    weigh("tokio: a task that is pending", count, |count| {
+        (0..count).for_each(|_| drop(tokio::spawn(pending::<()>())));
+    });
+    weigh("tokio: a task with a sleep", count, |count| {
+        (0..count).for_each(|_| drop(tokio::spawn(sleep(LONG))));
+    });
+    weigh("tokio: watch and sleep", count, |count| {
+        let task = |_| {
+            let (tell, mut told) = watch::channel(0_u64);
+            tokio::spawn(async move {
+                tokio::select! {
+                    _ = told.changed() => {}
+                    () = sleep(LONG) => {}
+                }
+            });
+            tell
+        };
+        (0..count).map(task).collect::<Vec<_>>()
+    });
+    weigh("tokio: watch, mpsc, Notify and sleep", count, |count| {
+        let task = |_| {
+            let (tell, mut told) = watch::channel(0_u64);
+            let (send, mut receive) = mpsc::channel::<u64>(8);
+            let notify = Arc::new(Notify::new());
+            let notified = Arc::clone(&notify);
+            tokio::spawn(async move {
+                tokio::select! {
+                    _ = told.changed() => {}
+                    _ = receive.recv() => {}
+                    () = notified.notified() => {}
+                    () = sleep(LONG) => {}
+                }
+            });
+            (tell, send, notify)
+        };
+        (0..count).map(task).collect::<Vec<_>>()
+    });
+}
+
+/// Makes `count` of something, gives them a minute, and prints what one of them holds then.
+fn weigh<T>(what: &str, count: usize, make: impl FnOnce(usize) -> T) {
+    let runtime = paused();
+    let _entered = runtime.enter();
+    let before = Footprint::now();
+    let held = runtime.block_on(async {
+        let held = make(count);
+        sleep(LONG / 2).await;
+        held
+    });
+    before.print(what, count);
+    drop(held);
+}
+
+fn outage(what: &str, count: usize, gate: Sharing) {
+    let runtime = paused();
+    let before = Footprint::now();
+    let held = runtime.block_on(async {
+        let fleet = Fleet::new(gate, count);
+        let links = fleet.keep();
+        sleep(LONG).await;
+        fleet.lose(&links);
+        sleep(OUTAGE).await;
+        assert_eq!(links.iter().filter(|link| link.current().is_some()).count(), 0, "all are lost");
+        (fleet, links)
+    });
+    before.print(what, count);
+    drop(held);
+}
+
+/// What the process holds.
+struct Footprint {
+    bytes: usize,
+    blocks: usize,
+    resident: usize,
+}
+
+impl Footprint {
+    fn now() -> Self {
+        let stats = HEAP.stats();
+        Self {
+            bytes: stats.bytes_allocated - stats.bytes_deallocated,
+            blocks: stats.allocations - stats.deallocations,
+            resident: resident(),
+        }
+    }
+
+    fn print(&self, what: &str, count: usize) {
+        let now = Self::now();
+        let each = |after: usize, before: usize| (after.saturating_sub(before) + count / 2) / count;
+        let (bytes, resident) = (each(now.bytes, self.bytes), each(now.resident, self.resident));
+        println!("| {what} | {bytes} | {} | {resident} |", each(now.blocks, self.blocks));
+    }
+}
+
+/// Resident bytes, where the system tells: for information, because freed pages are not given back at once.
+fn resident() -> usize {
+    let pages = fs::read_to_string("/proc/self/statm").ok();
+    pages.and_then(|text| text.split(' ').nth(1)?.parse::<usize>().ok()).map_or(0, |pages| pages * 4096)
+}
+
+// Mass loss.
+
+fn losses(count: usize) {
+    println!("{count} kept connections, lost at one instant; the server refuses for {OUTAGE:?}, then accepts. The aim is");
+    println!("{AIM_MICROS} µs of CPU for each connection and each attempt, until all have been back for {LONG:?}.\n");
+    println!("| gates | attempts | back after, s | CPU, ms | µs a connection and attempt |");
+    println!("|---|---:|---:|---:|---:|");
+    for (gate, name) in [GATES[0], (Sharing::Hundreds, "gates of 100"), GATES[1]] {
+        let runtime = paused();
+        runtime.block_on(async {
+            let fleet = Fleet::new(gate, count);
+            let links = fleet.keep();
+            fleet.until_accepted(count).await;
+            sleep(LONG).await;
+            let (dials, cpu, start) = (fleet.server.dials(), cpu_time(), tokio::time::Instant::now());
+            fleet.lose(&links);
+            sleep(OUTAGE).await;
+            fleet.server.up.store(true, Ordering::Relaxed);
+            fleet.until_accepted(2 * count).await;
+            let back = start.elapsed().as_secs_f64();
+            sleep(LONG).await;
+            let (attempts, cpu) = (fleet.server.dials() - dials, cpu_time().saturating_sub(cpu));
+            let each = micros(cpu) / f64::from(u32::try_from(count + attempts).unwrap_or(u32::MAX));
+            println!("| {name} | {attempts} | {back:.1} | {:.0} | {each:.2} |", micros(cpu) / 1e3);
+        });
+    }
+    println!();
+}
+
+/// CPU time of the main thread, which does all the work here; zero where the system does not tell.
+fn cpu_time() -> Duration {
+    let text = fs::read_to_string("/proc/self/schedstat").ok();
+    Duration::from_nanos(text.and_then(|text| text.split(' ').next()?.parse().ok()).unwrap_or_default())
+}
+
+fn micros(time: Duration) -> f64 {
+    time.as_secs_f64() * 1e6
+}
+
+// The connections.
+
+const LONG: Duration = Duration::from_secs(120);
+const OUTAGE: Duration = Duration::from_secs(20);
+
+#[derive(Clone, Copy)]
+enum Sharing {
+    All,
+    Hundreds,
+    Nobody,
+}
+
+const GATES: [(Sharing, &str); 2] = [(Sharing::All, "one gate for all"), (Sharing::Nobody, "a gate each")];
+
+/// As many connections to one server.
+struct Fleet {
+    server: Arc<Server>,
+    builder: SupervisorBuilder<Dialler>,
+    sharing: Sharing,
+    count: usize,
+}
+
+impl Fleet {
+    fn new(sharing: Sharing, count: usize) -> Self {
+        let server = Arc::new(Server::new());
+        let builder = Supervisor::builder(Dialler(Arc::clone(&server)));
+        Self { server, builder, sharing, count }
+    }
+
+    fn each(&self) -> impl Iterator<Item = SupervisorBuilder<Dialler>> {
+        let gate = || Gate::builder(ENDPOINT).build().expect("the default policy is valid");
+        let each_gate = match self.sharing {
+            Sharing::All => self.count,
+            Sharing::Hundreds => 100,
+            Sharing::Nobody => 0,
+        };
+        let mut current = gate();
+        (0..self.count).map(move |n| {
+            if each_gate == 0 {
+                return self.builder.clone();
+            }
+            if n % each_gate == 0 {
+                current = gate();
+            }
+            self.builder.clone().gate(&current)
+        })
+    }
+
+    fn keep(&self) -> Vec<Link<Dialler>> {
+        self.each().map(|builder| build(builder).keep().expect("it is not active elsewhere")).collect()
+    }
+
+    /// All of them break, and the server is away.
+    fn lose(&self, links: &[Link<Dialler>]) {
+        self.server.up.store(false, Ordering::Relaxed);
+        for link in links {
+            link.current().expect("it is connected").report(io::Error::from(io::ErrorKind::ConnectionReset));
+        }
+    }
+
+    async fn until_accepted(&self, count: usize) {
+        while self.server.accepted.load(Ordering::Relaxed) < count {
+            sleep(Duration::from_millis(100)).await;
+        }
+    }
+}
+
+fn build(builder: SupervisorBuilder<Dialler>) -> Supervisor<Dialler> {
+    builder.build().expect("the settings are valid")
+}
+
+/// A runtime whose clock stands still while somebody works.
+fn paused() -> Runtime {
+    Builder::new_current_thread().enable_time().start_paused(true).build().expect("a runtime needs nothing")
+}
+
+const ENDPOINT: &str = "test://server:1";
+
+struct Server {
+    up: AtomicBool,
+    dials: AtomicUsize,
+    accepted: AtomicUsize,
+    endpoint: Endpoint,
+}
+
+impl Server {
+    fn new() -> Self {
+        let endpoint = Endpoint::new(ENDPOINT);
+        Self { up: AtomicBool::new(true), dials: AtomicUsize::new(0), accepted: AtomicUsize::new(0), endpoint }
+    }
+
+    fn dials(&self) -> usize {
+        self.dials.load(Ordering::Relaxed)
+    }
+}
+
+/// Answers in its first poll; the connection itself weighs nothing.
+struct Dialler(Arc<Server>);
+
+impl Connector for Dialler {
+    type Connection = ();
+    type Error = io::Error;
+
+    async fn connect(&self, _attempt: Attempt) -> Result<(), io::Error> {
+        self.0.dials.fetch_add(1, Ordering::Relaxed);
+        if self.0.up.load(Ordering::Relaxed) {
+            self.0.accepted.fetch_add(1, Ordering::Relaxed);
+            return Ok(());
+        }
+        Err(io::ErrorKind::ConnectionRefused.into())
+    }
+
+    fn endpoint(&self) -> Endpoint {
+        self.0.endpoint.clone()
+    }
+}
