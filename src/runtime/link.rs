@@ -3,10 +3,7 @@
 use std::fmt;
 use std::ops::Deref;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
-
-use arc_swap::ArcSwapOption;
 
 use super::board::stopped;
 use super::connector::{BoxError, Connector, Ended};
@@ -14,13 +11,14 @@ use super::control::{Control, Owner};
 use super::error::{NotReady, Stopped};
 use super::handle::Handle;
 use super::shell::judge;
+use super::sync::{ArcSwapOption, AtomicU64, Counted, Ordering, timeout_at};
 
 /// Shared access to whichever connection of a supervisor is live. Cheap to clone.
 ///
 /// All the links of a supervisor own its connection together: with the last of them it ends. A [`Handle`] does not.
 pub struct Link<C: Connector> {
     slot: Arc<Slot<C>>,
-    owner: Arc<Owner>,
+    owner: Counted<Owner>,
 }
 
 /// Where the live connection is found.
@@ -66,7 +64,7 @@ impl<C: Connector> Slot<C> {
 }
 
 impl<C: Connector> Link<C> {
-    pub(super) const fn new(slot: Arc<Slot<C>>, owner: Arc<Owner>) -> Self {
+    pub(super) const fn new(slot: Arc<Slot<C>>, owner: Counted<Owner>) -> Self {
         Self { slot, owner }
     }
 
@@ -114,7 +112,7 @@ impl<C: Connector> Link<C> {
             Some(live) => Some(Ok(live)),
             None => not_ready(control, deadline).map(Err),
         });
-        match tokio::time::timeout_at(control.clock.timer(Some(deadline)), ready).await {
+        match timeout_at(control.clock.timer(Some(deadline)), ready).await {
             Ok(outcome) => outcome,
             Err(_) => Err(NotReady::Elapsed { cause: control.last_failure() }),
         }
@@ -140,7 +138,7 @@ fn not_ready(control: &Control, deadline: Instant) -> Option<NotReady> {
 
 impl<C: Connector> Clone for Link<C> {
     fn clone(&self) -> Self {
-        Self { slot: Arc::clone(&self.slot), owner: Arc::clone(&self.owner) }
+        Self { slot: Arc::clone(&self.slot), owner: Counted::clone(&self.owner) }
     }
 }
 

@@ -10,14 +10,13 @@ use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::{Duration, Instant};
 
-use tokio::time::Sleep;
-
 use super::caught::{self, Boxed};
 use super::connector::{Attempt, BoxError, Connector, Ended, Reached};
 use super::control::Control;
 use super::error::Stopped;
 use super::mailbox::Post;
 use super::suspend;
+use super::sync::{Sleep, sleep, timeout};
 use crate::machine::{Action, Event, Failure, StopReason};
 use crate::observe::Cause;
 
@@ -93,7 +92,7 @@ impl<C: Connector, T: Tenant<C>> Shell<C, T> {
 
     /// Goes on until supervision ends.
     pub(super) async fn drive(&mut self) -> Stopped {
-        let mut sleep = pin!(tokio::time::sleep(Duration::ZERO));
+        let mut sleep = pin!(sleep(Duration::ZERO));
         let mut set_for = None;
         let reason = loop {
             if let Stage::Stopped(reason) = self.stage {
@@ -313,6 +312,6 @@ pub(super) async fn goodbye<C: Connector, H: Send>(
 ) {
     let closing = caught::run(connector.close(connection(&held)));
     // A panic or a missed bound changes nothing: the connection is dropped.
-    let _ = tokio::time::timeout(bound, closing).await;
+    let _ = timeout(bound, closing).await;
     let _ = caught::call(|| drop(held));
 }
