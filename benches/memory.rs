@@ -196,7 +196,9 @@ fn resident() -> usize {
 // Mass loss.
 
 fn losses(count: usize) {
-    println!("{count} kept connections, lost at one instant; the server refuses for {OUTAGE:?}, then accepts. The aim is");
+    println!(
+        "{count} kept connections, lost at one instant; the server refuses for {OUTAGE:?}, then accepts. The aim is"
+    );
     println!("{AIM_MICROS} µs of CPU for each connection and each attempt, until all have been back for {LONG:?}.\n");
     println!("| gates | attempts | back after, s | CPU, ms | µs a connection and attempt |");
     println!("|---|---:|---:|---:|---:|");

@@ -2,7 +2,7 @@
 
 use std::any::Any;
 use std::fmt;
-use std::future::Future;
+use std::future::{Future, poll_fn};
 use std::ops::ControlFlow;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -14,7 +14,7 @@ use super::clock::Clock;
 use super::connector::{BoxError, Connector};
 use super::control::{Control, Observer, Parts};
 use super::error::{BuildError, Stopped};
-use super::gate::Gate;
+use super::gate::{Gate, Seat};
 use super::handle::Handle;
 use super::kept::Kept;
 use super::link::{Link, Slot};
@@ -47,9 +47,7 @@ impl<C: Connector> Supervisor<C> {
     /// A supervisor with the default policy and a gate of its own.
     #[must_use]
     pub fn new(connector: C) -> Self {
-        let builder = Self::builder(connector);
-        let gate = builder.own_gate();
-        builder.assemble(gate)
+        Self::builder(connector).assemble()
     }
 
     /// Begins a supervisor with settings.
@@ -110,7 +108,7 @@ impl<C: Connector> Supervisor<C> {
         self.control.begin_run()?;
         let sessions = Sessions::new(Arc::clone(&self.control), Arc::clone(&self.connector), session);
         let mut shell = Shell::start(Arc::clone(&self.control), Arc::clone(&self.connector), sessions);
-        let stopped = shell.drive().await;
+        let stopped = poll_fn(|cx| shell.poll_drive(cx)).await;
         shell.tenant.broke.take().ok_or(stopped)
     }
 
@@ -136,15 +134,13 @@ impl<C: Connector> Supervisor<C> {
         if begun {
             let kept = Kept {
                 slot: Arc::clone(&slot),
-                control: Arc::clone(&self.control),
-                connector: Arc::clone(&self.connector),
                 live: None,
                 checking: None,
                 looking: None,
                 _membership: Arc::clone(&self.membership),
             };
             let mut shell = Shell::start(Arc::clone(&self.control), Arc::clone(&self.connector), kept);
-            runtime.spawn(async move { shell.drive().await });
+            runtime.spawn(poll_fn(move |cx| shell.poll_drive(cx)));
         }
         Ok(Link::new(slot, owner))
     }
@@ -253,26 +249,22 @@ impl<C: Connector> SupervisorBuilder<C> {
     /// [`BuildError`]: a setting that cannot work, or a gate for another endpoint.
     pub fn build(self) -> Result<Supervisor<C>, BuildError> {
         self.policy.validate()?;
-        let connector = self.connector.endpoint();
-        let gate = match &self.gate {
-            None => self.own_gate(),
-            Some(gate) if gate.serves(&connector) => gate.clone(),
-            Some(gate) => return Err(BuildError::Endpoint { gate: gate.endpoint().clone(), connector }),
-        };
-        Ok(self.assemble(gate))
+        if let Some(gate) = &self.gate {
+            let connector = self.connector.endpoint();
+            if !gate.serves(&connector) {
+                return Err(BuildError::Endpoint { gate: gate.endpoint().clone(), connector });
+            }
+        }
+        Ok(self.assemble())
     }
 
-    fn own_gate(&self) -> Gate {
-        Gate::new(vec![self.connector.endpoint()], Arc::clone(&self.policy), None, self.clock.clone())
-    }
-
-    fn assemble(self, gate: Gate) -> Supervisor<C> {
-        let Self { connector, policy, gate: _, name, seed, clock, observer } = self;
+    fn assemble(self) -> Supervisor<C> {
+        let Self { connector, policy, gate, name, seed, clock, observer } = self;
         let endpoint = connector.endpoint();
         let control = Control::new(Parts {
+            gate: gate.map_or_else(|| Seat::own(Arc::clone(&policy)), Seat::Shared),
             policy,
             clock,
-            gate,
             credential: connector.credential(),
             span: tracing::info_span!("supervisor", name = name.as_deref(), endpoint = %endpoint),
             endpoint,

@@ -8,12 +8,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
 use std::time::Duration;
 
-use rand::RngExt;
-use rand::rngs::SmallRng;
 use tokio::runtime::{Handle, Id};
 
 use super::clock::Clock;
 use super::control::Control;
+use super::mailbox::Post;
 use super::sync::unpoisoned;
 
 /// Puts a supervisor on the list of the current runtime's watcher, and starts one if there is none.
@@ -107,7 +106,6 @@ impl Drop for Watcher {
 
 async fn look(watcher: Watcher) {
     let clock = watcher.clock.clone();
-    let mut rng: SmallRng = rand::make_rng();
     let (mut now, mut wall) = (clock.now(), clock.wall());
     loop {
         tokio::time::sleep(EVERY).await;
@@ -121,7 +119,7 @@ async fn look(watcher: Watcher) {
         let wall_passed = wall.duration_since(wall_before).unwrap_or_default();
         if wall_passed > passed.saturating_add(GAP) {
             for control in members {
-                control.check(rng.random_range(Duration::ZERO..=control.policy.recovery_spread));
+                control.mailbox.post(Post::Check);
             }
         }
     }
