@@ -8,7 +8,7 @@ pub(super) use std::sync::atomic::Ordering;
 
 #[cfg(not(all(test, steadfast_loom)))]
 mod real {
-    pub(in crate::runtime) use arc_swap::ArcSwapOption;
+    pub(in crate::runtime) use arc_swap::{ArcSwapOption, Guard};
     pub(in crate::runtime) use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64};
     /// An `Arc` whose count decides something.
     pub(in crate::runtime) use std::sync::{Arc as Counted, Mutex, MutexGuard, Weak as CountedWeak};

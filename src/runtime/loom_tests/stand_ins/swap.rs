@@ -1,5 +1,6 @@
 //! arc-swap's `ArcSwapOption`, with what it documents: a load acquires what the store or swap of its value released.
 
+use std::ops::Deref;
 use std::sync::{Arc, PoisonError, Weak};
 
 use loom::sync::atomic::{AtomicUsize, Ordering};
@@ -23,7 +24,11 @@ impl<T> ArcSwapOption<T> {
         Self { current: AtomicUsize::new(NONE), values: std::sync::Mutex::new(vec![nothing]) }
     }
 
-    pub(in crate::runtime) fn load_full(&self) -> Option<Arc<T>> {
+    pub(in crate::runtime) fn load(&self) -> Guard<Option<Arc<T>>> {
+        Guard(self.load_full())
+    }
+
+    fn load_full(&self) -> Option<Arc<T>> {
         let mut current = self.current.load(Ordering::Acquire);
         loop {
             if current == NONE {
@@ -66,6 +71,27 @@ impl<T> ArcSwapOption<T> {
 
     fn values(&self) -> std::sync::MutexGuard<'_, Vec<Value<T>>> {
         self.values.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Always counted: whether a borrowed one is, nobody asks but arc-swap itself.
+pub(in crate::runtime) struct Guard<T>(T);
+
+impl<T> Guard<T> {
+    pub(in crate::runtime) const fn from_inner(inner: T) -> Self {
+        Self(inner)
+    }
+
+    pub(in crate::runtime) fn into_inner(guard: Self) -> T {
+        guard.0
+    }
+}
+
+impl<T> Deref for Guard<T> {
+    type Target = T;
+
+    fn deref(&self) -> &T {
+        &self.0
     }
 }
 
