@@ -10,10 +10,13 @@
 #![expect(clippy::print_stdout, reason = "the tables are the purpose")]
 
 use std::alloc::System;
+use std::any::Any;
 use std::fs;
-use std::future::pending;
+use std::future::{Future, pending};
 use std::io;
 use std::ops::ControlFlow;
+use std::pin::Pin;
+use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
@@ -33,12 +36,16 @@ const AIM_BYTES: usize = 1024;
 const AIM_MICROS: f64 = 5.0;
 
 fn main() {
-    let has = |name: &str| std::env::args().any(|argument| argument == name);
+    let arguments: Vec<_> = std::env::args().skip(1).collect();
+    let has = |name: &str| arguments.iter().any(|argument| argument == name);
     let count = if has("--bench") && !has("--quick") && !has("--test") { 100_000 } else { 2_000 };
-    let only = std::env::args().skip(1).find(|argument| !argument.starts_with("--"));
-    let wanted = |table: &str| only.as_ref().is_none_or(|only| table.contains(only));
+    if let Some(row) = arguments.iter().find_map(|argument| argument.strip_prefix(ROW)?.parse().ok()) {
+        return print_row(row, count);
+    }
+    let only = arguments.iter().find(|argument| !argument.starts_with("--"));
+    let wanted = |table: &str| only.is_none_or(|only| table.contains(only.as_str()));
     if wanted("memory") {
-        memory(count);
+        memory(count, &arguments);
     }
     if wanted("loss") {
         losses(count);
@@ -47,119 +54,127 @@ fn main() {
 
 // Memory.
 
-fn memory(count: usize) {
+/// What one row weighs: `count` of something, held by what comes back.
+type Make = fn(usize) -> Pin<Box<dyn Future<Output = Box<dyn Any>>>>;
+
+const ROWS: [(&str, Make); 15] = [
+    ("tokio: a task that is pending", |count| Box::pin(tasks(count, || drop(tokio::spawn(pending::<()>()))))),
+    ("tokio: a task with a sleep", |count| Box::pin(tasks(count, || drop(tokio::spawn(sleep(2 * LONG)))))),
+    ("tokio: watch and sleep", |count| Box::pin(tasks(count, watched))),
+    ("tokio: watch, mpsc, Notify and sleep", |count| Box::pin(tasks(count, called))),
+    ("built, not started; one gate for all", |count| Box::pin(built(count, Sharing::All))),
+    ("built, not started; a gate each", |count| Box::pin(built(count, Sharing::Nobody))),
+    ("kept and connected; one gate for all", |count| Box::pin(kept(count, Sharing::All))),
+    ("kept and connected; gates of 100", |count| Box::pin(kept(count, Sharing::Hundreds))),
+    ("kept and connected; a gate each", |count| Box::pin(kept(count, Sharing::Nobody))),
+    ("kept and connected; each by `Supervisor::new`", |count| Box::pin(new(count))),
+    ("`run` in a task of its own; one gate for all", |count| Box::pin(ran(count, Sharing::All))),
+    ("`run` in a task of its own; a gate each", |count| Box::pin(ran(count, Sharing::Nobody))),
+    ("kept and waiting in an outage; one gate for all", |count| Box::pin(waiting(count, Sharing::All))),
+    ("kept and waiting in an outage; gates of 100", |count| Box::pin(waiting(count, Sharing::Hundreds))),
+    ("kept and waiting in an outage; a gate each", |count| Box::pin(waiting(count, Sharing::Nobody))),
+];
+
+const ROW: &str = "--row=";
+
+/// Each row is a process of its own: in one that has freed memory, resident pages tell nothing.
+fn memory(count: usize, arguments: &[String]) {
     println!("Memory of one connection, of {count}; the aim for an idle one is {AIM_BYTES} bytes of heap.\n");
     println!("| what | heap bytes | blocks | resident bytes |");
     println!("|---|---:|---:|---:|");
-    tasks(count);
-    for (gate, name) in GATES {
-        weigh(&format!("built, not started; {name}"), count, |count| {
-            let fleet = Fleet::new(gate, count);
-            fleet.each().map(build).collect::<Vec<_>>()
-        });
-    }
-    for (gate, name) in GATES {
-        weigh(&format!("kept and connected; {name}"), count, |count| {
-            let fleet = Fleet::new(gate, count);
-            let links = fleet.keep();
-            (fleet, links)
-        });
-    }
-    weigh("kept and connected; each by `Supervisor::new`", count, |count| {
-        let server = Arc::new(Server::new());
-        let keep = |_| Supervisor::new(Dialler(Arc::clone(&server))).keep().expect("it is not active elsewhere");
-        let links: Vec<_> = (0..count).map(keep).collect();
-        (server, links)
-    });
-    for (gate, name) in GATES {
-        weigh(&format!("`run` in a task of its own; {name}"), count, |count| {
-            let fleet = Fleet::new(gate, count);
-            for builder in fleet.each() {
-                let supervisor = build(builder);
-                tokio::spawn(async move { supervisor.run(serve).await });
-            }
-            fleet
-        });
-    }
-    for (gate, name) in GATES {
-        outage(&format!("kept and waiting in an outage; {name}"), count, gate);
+    let program = std::env::current_exe().expect("it is running");
+    for row in 0..ROWS.len() {
+        let flags = arguments.iter().filter(|argument| argument.starts_with("--"));
+        let status = Command::new(&program).args(flags).arg(format!("{ROW}{row}")).status();
+        assert!(status.is_ok_and(|status| status.success()), "row {row} failed");
     }
     println!();
 }
 
-async fn serve(_lease: Lease<()>, _session: Session) -> Result<ControlFlow<()>, io::Error> {
-    pending().await
-}
-
-/// What tokio alone needs for a task that could do the same.
-fn tasks(count: usize) {
-    weigh("tokio: a task that is pending", count, |count| {
-        (0..count).for_each(|_| drop(tokio::spawn(pending::<()>())));
-    });
-    weigh("tokio: a task with a sleep", count, |count| {
-        (0..count).for_each(|_| drop(tokio::spawn(sleep(LONG))));
-    });
-    weigh("tokio: watch and sleep", count, |count| {
-        let task = |_| {
-            let (tell, mut told) = watch::channel(0_u64);
-            tokio::spawn(async move {
-                tokio::select! {
-                    _ = told.changed() => {}
-                    () = sleep(LONG) => {}
-                }
-            });
-            tell
-        };
-        (0..count).map(task).collect::<Vec<_>>()
-    });
-    weigh("tokio: watch, mpsc, Notify and sleep", count, |count| {
-        let task = |_| {
-            let (tell, mut told) = watch::channel(0_u64);
-            let (send, mut receive) = mpsc::channel::<u64>(8);
-            let notify = Arc::new(Notify::new());
-            let notified = Arc::clone(&notify);
-            tokio::spawn(async move {
-                tokio::select! {
-                    _ = told.changed() => {}
-                    _ = receive.recv() => {}
-                    () = notified.notified() => {}
-                    () = sleep(LONG) => {}
-                }
-            });
-            (tell, send, notify)
-        };
-        (0..count).map(task).collect::<Vec<_>>()
-    });
-}
-
-/// Makes `count` of something, gives them a minute, and prints what one of them holds then.
-fn weigh<T>(what: &str, count: usize, make: impl FnOnce(usize) -> T) {
+/// Prints what one of them holds, two minutes after the last has come.
+fn print_row(row: usize, count: usize) {
+    let (what, make) = ROWS[row];
     let runtime = paused();
-    let _entered = runtime.enter();
     let before = Footprint::now();
     let held = runtime.block_on(async {
-        let held = make(count);
-        sleep(LONG / 2).await;
+        let held = make(count).await;
+        sleep(LONG).await;
         held
     });
     before.print(what, count);
     drop(held);
 }
 
-fn outage(what: &str, count: usize, gate: Sharing) {
-    let runtime = paused();
-    let before = Footprint::now();
-    let held = runtime.block_on(async {
-        let fleet = Fleet::new(gate, count);
-        let links = fleet.keep();
-        sleep(LONG).await;
-        fleet.lose(&links);
-        sleep(OUTAGE).await;
-        assert_eq!(links.iter().filter(|link| link.current().is_some()).count(), 0, "all are lost");
-        (fleet, links)
+/// What tokio alone needs for a task that could do the same.
+async fn tasks<T: 'static>(count: usize, spawn: fn() -> T) -> Box<dyn Any> {
+    Box::new((0..count).map(|_| spawn()).collect::<Vec<_>>())
+}
+
+fn watched() -> watch::Sender<u64> {
+    let (tell, mut told) = watch::channel(0);
+    tokio::spawn(async move {
+        tokio::select! {
+            _ = told.changed() => {}
+            () = sleep(2 * LONG) => {}
+        }
     });
-    before.print(what, count);
-    drop(held);
+    tell
+}
+
+fn called() -> (watch::Sender<u64>, mpsc::Sender<u64>, Arc<Notify>) {
+    let (tell, mut told) = watch::channel(0);
+    let (send, mut receive) = mpsc::channel(8);
+    let notify = Arc::new(Notify::new());
+    let notified = Arc::clone(&notify);
+    tokio::spawn(async move {
+        tokio::select! {
+            _ = told.changed() => {}
+            _ = receive.recv() => {}
+            () = notified.notified() => {}
+            () = sleep(2 * LONG) => {}
+        }
+    });
+    (tell, send, notify)
+}
+
+async fn built(count: usize, sharing: Sharing) -> Box<dyn Any> {
+    Box::new(Fleet::new(sharing, count).each().map(build).collect::<Vec<_>>())
+}
+
+async fn kept(count: usize, sharing: Sharing) -> Box<dyn Any> {
+    let fleet = Fleet::new(sharing, count);
+    let links = fleet.keep();
+    fleet.until_accepted(count).await;
+    Box::new((fleet, links))
+}
+
+async fn new(count: usize) -> Box<dyn Any> {
+    let server = Arc::new(Server::new());
+    let keep = |_| Supervisor::new(Dialler(Arc::clone(&server))).keep().expect("it is not active elsewhere");
+    Box::new((0..count).map(keep).collect::<Vec<_>>())
+}
+
+async fn ran(count: usize, sharing: Sharing) -> Box<dyn Any> {
+    let fleet = Fleet::new(sharing, count);
+    for builder in fleet.each() {
+        let supervisor = build(builder);
+        tokio::spawn(async move { supervisor.run(serve).await });
+    }
+    fleet.until_accepted(count).await;
+    Box::new(fleet)
+}
+
+async fn serve(_lease: Lease<()>, _session: Session) -> Result<ControlFlow<()>, io::Error> {
+    pending().await
+}
+
+async fn waiting(count: usize, sharing: Sharing) -> Box<dyn Any> {
+    let fleet = Fleet::new(sharing, count);
+    let links = fleet.keep();
+    fleet.until_accepted(count).await;
+    sleep(LONG).await;
+    fleet.lose(&links);
+    Box::new((fleet, links))
 }
 
 /// What the process holds.
@@ -202,7 +217,9 @@ fn losses(count: usize) {
     println!("{AIM_MICROS} µs of CPU for each connection and each attempt, until all have been back for {LONG:?}.\n");
     println!("| gates | attempts | back after, s | CPU, ms | µs a connection and attempt |");
     println!("|---|---:|---:|---:|---:|");
-    for (gate, name) in [GATES[0], (Sharing::Hundreds, "gates of 100"), GATES[1]] {
+    let gates =
+        [(Sharing::All, "one gate for all"), (Sharing::Hundreds, "gates of 100"), (Sharing::Nobody, "a gate each")];
+    for (gate, name) in gates {
         let runtime = paused();
         runtime.block_on(async {
             let fleet = Fleet::new(gate, count);
@@ -245,8 +262,6 @@ enum Sharing {
     Hundreds,
     Nobody,
 }
-
-const GATES: [(Sharing, &str); 2] = [(Sharing::All, "one gate for all"), (Sharing::Nobody, "a gate each")];
 
 /// As many connections to one server.
 struct Fleet {
