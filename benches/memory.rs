@@ -42,14 +42,14 @@ fn main() {
     if let Some(row) = arguments.iter().find_map(|argument| argument.strip_prefix(ROW)?.parse().ok()) {
         return print_row(row, count);
     }
-    let only = arguments.iter().find(|argument| !argument.starts_with("--"));
-    let wanted = |table: &str| only.is_none_or(|only| table.contains(only.as_str()));
-    if wanted("memory") {
-        memory(count, &arguments);
-    }
-    if wanted("loss") {
-        losses(count);
-    }
+    memory(count, &arguments);
+    losses(count, &arguments);
+}
+
+/// Whether every word on the command line is in the name of the table or of the row: `memory kept`, `loss 100`.
+fn is_wanted(table: &str, row: &str, arguments: &[String]) -> bool {
+    let mut words = arguments.iter().filter(|argument| !argument.starts_with("--"));
+    words.all(|word| table.contains(word) || row.contains(word))
 }
 
 // Memory.
@@ -59,7 +59,7 @@ type Make = fn(usize) -> Pin<Box<dyn Future<Output = Box<dyn Any>>>>;
 
 const ROWS: [(&str, Make); 15] = [
     ("tokio: a task that is pending", |count| Box::pin(tasks(count, || drop(tokio::spawn(pending::<()>()))))),
-    ("tokio: a task with a sleep", |count| Box::pin(tasks(count, || drop(tokio::spawn(sleep(2 * LONG)))))),
+    ("tokio: a task with a sleep", |count| Box::pin(tasks(count, || drop(tokio::spawn(sleep(2 * SETTLED)))))),
     ("tokio: watch and sleep", |count| Box::pin(tasks(count, watched))),
     ("tokio: watch, mpsc, Notify and sleep", |count| Box::pin(tasks(count, called))),
     ("built, not started; one gate for all", |count| Box::pin(built(count, Sharing::All))),
@@ -83,7 +83,10 @@ fn memory(count: usize, arguments: &[String]) {
     println!("| what | heap bytes | blocks | resident bytes |");
     println!("|---|---:|---:|---:|");
     let program = std::env::current_exe().expect("it is running");
-    for row in 0..ROWS.len() {
+    for (row, (what, _)) in ROWS.iter().enumerate() {
+        if !is_wanted("memory", what, arguments) {
+            continue;
+        }
         let flags = arguments.iter().filter(|argument| argument.starts_with("--"));
         let status = Command::new(&program).args(flags).arg(format!("{ROW}{row}")).status();
         assert!(status.is_ok_and(|status| status.success()), "row {row} failed");
@@ -91,14 +94,14 @@ fn memory(count: usize, arguments: &[String]) {
     println!();
 }
 
-/// Prints what one of them holds, two minutes after the last has come.
+/// Prints what one of them holds, half a minute after the last has come.
 fn print_row(row: usize, count: usize) {
     let (what, make) = ROWS[row];
     let runtime = paused();
     let before = Footprint::now();
     let held = runtime.block_on(async {
         let held = make(count).await;
-        sleep(LONG).await;
+        sleep(SETTLED).await;
         held
     });
     before.print(what, count);
@@ -115,7 +118,7 @@ fn watched() -> watch::Sender<u64> {
     tokio::spawn(async move {
         tokio::select! {
             _ = told.changed() => {}
-            () = sleep(2 * LONG) => {}
+            () = sleep(2 * SETTLED) => {}
         }
     });
     tell
@@ -131,7 +134,7 @@ fn called() -> (watch::Sender<u64>, mpsc::Sender<u64>, Arc<Notify>) {
             _ = told.changed() => {}
             _ = receive.recv() => {}
             () = notified.notified() => {}
-            () = sleep(2 * LONG) => {}
+            () = sleep(2 * SETTLED) => {}
         }
     });
     (tell, send, notify)
@@ -172,7 +175,7 @@ async fn waiting(count: usize, sharing: Sharing) -> Box<dyn Any> {
     let fleet = Fleet::new(sharing, count);
     let links = fleet.keep();
     fleet.until_accepted(count).await;
-    sleep(LONG).await;
+    sleep(SETTLED).await;
     fleet.lose(&links);
     Box::new((fleet, links))
 }
@@ -210,29 +213,34 @@ fn resident() -> usize {
 
 // Mass loss.
 
-fn losses(count: usize) {
+fn losses(count: usize, arguments: &[String]) {
     println!(
         "{count} kept connections, lost at one instant; the server refuses for {OUTAGE:?}, then accepts. The aim is"
     );
-    println!("{AIM_MICROS} µs of CPU for each connection and each attempt, until all have been back for {LONG:?}.\n");
+    println!(
+        "{AIM_MICROS} µs of CPU for each connection and each attempt, until all have been back for {SETTLED:?}.\n"
+    );
     println!("| gates | attempts | back after, s | CPU, ms | µs a connection and attempt |");
     println!("|---|---:|---:|---:|---:|");
     let gates =
         [(Sharing::All, "one gate for all"), (Sharing::Hundreds, "gates of 100"), (Sharing::Nobody, "a gate each")];
     for (gate, name) in gates {
+        if !is_wanted("loss", name, arguments) {
+            continue;
+        }
         let runtime = paused();
         runtime.block_on(async {
             let fleet = Fleet::new(gate, count);
             let links = fleet.keep();
             fleet.until_accepted(count).await;
-            sleep(LONG).await;
+            sleep(SETTLED).await;
             let (dials, cpu, start) = (fleet.server.dials(), cpu_time(), tokio::time::Instant::now());
             fleet.lose(&links);
             sleep(OUTAGE).await;
             fleet.server.up.store(true, Ordering::Relaxed);
             fleet.until_accepted(2 * count).await;
             let back = start.elapsed().as_secs_f64();
-            sleep(LONG).await;
+            sleep(SETTLED).await;
             let (attempts, cpu) = (fleet.server.dials() - dials, cpu_time().saturating_sub(cpu));
             let each = micros(cpu) / f64::from(u32::try_from(count + attempts).unwrap_or(u32::MAX));
             println!("| {name} | {attempts} | {back:.1} | {:.0} | {each:.2} |", micros(cpu) / 1e3);
@@ -253,7 +261,8 @@ fn micros(time: Duration) -> f64 {
 
 // The connections.
 
-const LONG: Duration = Duration::from_secs(120);
+/// Longer than `stable_after`, so that nothing is due any more.
+const SETTLED: Duration = Duration::from_secs(30);
 const OUTAGE: Duration = Duration::from_secs(20);
 
 #[derive(Clone, Copy)]
