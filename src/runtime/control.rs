@@ -17,7 +17,7 @@ use super::connector::BoxError;
 use super::error::Stopped;
 use super::gate::{Seat, Wakes};
 use super::mailbox::{Mailbox, Post};
-use super::sync::{AtomicBool, AtomicU64, Counted, Mutex, MutexGuard, Ordering, unpoisoned};
+use super::sync::{AtomicBool, AtomicU32, AtomicU64, Counted, Mutex, MutexGuard, Ordering, unpoisoned};
 use crate::machine::{Action, Event, Failure, Lifecycle, Member, Policy, State, StopReason, Transition, add};
 use crate::observe::{Cause, Endpoint, Limiter, Line};
 
@@ -31,9 +31,12 @@ pub(super) struct Control {
     pub(super) board: Board,
     /// Whether the watcher of suspends has it on its list; changed under the watcher's lock.
     pub(super) watched: AtomicBool,
+    /// How many hold the place in the gate.
+    pub(super) holders: AtomicU32,
     gate: Seat,
     endpoint: Endpoint,
-    span: Span,
+    /// There if a subscriber wants it.
+    span: Option<Box<Span>>,
     observer: Option<Observer>,
     machine: Mutex<Machine>,
     /// What came with `Post::Reached`: which dial.
@@ -99,9 +102,10 @@ impl Control {
             board: Board::new(clock.now()),
             clock,
             watched: AtomicBool::new(false),
+            holders: AtomicU32::new(0),
             gate,
             endpoint,
-            span,
+            span: (!span.is_disabled()).then(|| Box::new(span)),
             observer,
             machine: Mutex::new(machine),
             reached: AtomicU64::new(0),
@@ -259,7 +263,8 @@ impl Control {
         if let Some((suppressed, gate_suppressed)) = told {
             // Else a connection that is lost within a second of each success would never say why.
             let untold = if suppressed > 0 && cause.is_none() { self.board.last_failure() } else { None };
-            Line { transition, cause, untold: untold.as_ref(), suppressed, gate_suppressed }.write(&self.span);
+            Line { transition, cause, untold: untold.as_ref(), suppressed, gate_suppressed }
+                .write(self.span.as_deref());
         }
     }
 
@@ -291,7 +296,8 @@ impl Control {
             let (transition, cause) = (Transition { at: now, ..untold.transition }, untold.cause.as_ref());
             // It was counted itself.
             let suppressed = suppressed.saturating_sub(1);
-            Line { transition: &transition, cause, untold: None, suppressed, gate_suppressed }.write(&self.span);
+            Line { transition: &transition, cause, untold: None, suppressed, gate_suppressed }
+                .write(self.span.as_deref());
         }
     }
 

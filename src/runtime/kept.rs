@@ -23,7 +23,7 @@ pub(super) struct Kept<C: Connector> {
     /// Set while a drain waits for those who hold the connection.
     pub(super) looking: Option<Pin<Box<Sleep>>>,
     /// Keeps the place in the gate.
-    pub(super) _membership: Arc<Membership>,
+    pub(super) _membership: Membership,
 }
 
 impl<C> Tenant<C> for Kept<C>

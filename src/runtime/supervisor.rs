@@ -3,8 +3,8 @@
 use std::any::Any;
 use std::fmt;
 use std::future::{Future, poll_fn};
-use std::ops::ControlFlow;
-use std::sync::{Arc, OnceLock};
+use std::ops::{ControlFlow, Deref};
+use std::sync::{Arc, LazyLock, OnceLock};
 use std::time::Duration;
 
 use rand::SeedableRng;
@@ -20,6 +20,7 @@ use super::kept::Kept;
 use super::link::{Link, Slot};
 use super::session::{Lease, Session, Sessions};
 use super::shell::Shell;
+use super::sync::Ordering;
 use crate::machine::{Policy, Transition};
 
 /// Keeps one connection alive: dials, serves, and dials again after every loss, as its policy and its gate allow.
@@ -28,18 +29,40 @@ use crate::machine::{Policy, Transition};
 /// Either ends in a terminal state that says why; calling again is the way back.
 pub struct Supervisor<C: Connector> {
     connector: Arc<C>,
-    control: Arc<Control>,
-    membership: Arc<Membership>,
+    control: Membership,
     /// A `Slot<C>`, once `keep` was called: a connection that is not `Sync` cannot have one.
     slot: OnceLock<Arc<dyn Any + Send + Sync>>,
 }
 
-/// The place in the gate; given up when the supervisor and its links are gone.
+/// Holds the place in the gate, which is given up when the supervisor and its links are gone.
 pub(super) struct Membership(Arc<Control>);
+
+impl Membership {
+    fn new(control: Arc<Control>) -> Self {
+        control.holders.fetch_add(1, Ordering::Relaxed);
+        Self(control)
+    }
+}
+
+impl Clone for Membership {
+    fn clone(&self) -> Self {
+        Self::new(Arc::clone(&self.0))
+    }
+}
+
+impl Deref for Membership {
+    type Target = Arc<Control>;
+
+    fn deref(&self) -> &Arc<Control> {
+        &self.0
+    }
+}
 
 impl Drop for Membership {
     fn drop(&mut self) {
-        self.0.part();
+        if self.0.holders.fetch_sub(1, Ordering::AcqRel) == 1 {
+            self.0.part();
+        }
     }
 }
 
@@ -54,7 +77,7 @@ impl<C: Connector> Supervisor<C> {
     pub fn builder(connector: C) -> SupervisorBuilder<C> {
         SupervisorBuilder {
             connector: Arc::new(connector),
-            policy: Arc::default(),
+            policy: default_policy(),
             gate: None,
             name: None,
             seed: None,
@@ -70,7 +93,7 @@ impl<C: Connector> Supervisor<C> {
     /// session too.
     ///
     /// ```no_run
-    /// # use std::ops::ControlFlow;
+    /// # use std::ops::{ControlFlow, Deref};
     /// # use steadfast::{Connector, Lease, Session, Stopped, Supervisor};
     /// # async fn example<C: Connector<Connection = Vec<u8>>>(supervisor: Supervisor<C>) -> Result<(), Stopped> {
     /// let count = supervisor
@@ -137,7 +160,7 @@ impl<C: Connector> Supervisor<C> {
                 live: None,
                 checking: None,
                 looking: None,
-                _membership: Arc::clone(&self.membership),
+                _membership: self.control.clone(),
             };
             let mut shell = Shell::start(Arc::clone(&self.control), Arc::clone(&self.connector), kept);
             runtime.spawn(poll_fn(move |cx| shell.poll_drive(cx)));
@@ -161,9 +184,15 @@ impl<C: Connector> Supervisor<C> {
     }
 }
 
+/// One for all who set nothing.
+fn default_policy() -> Arc<Policy> {
+    static POLICY: LazyLock<Arc<Policy>> = LazyLock::new(Arc::default);
+    Arc::clone(&POLICY)
+}
+
 impl<C: Connector> fmt::Debug for Supervisor<C> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Supervisor").field("control", &self.control).finish_non_exhaustive()
+        f.debug_struct("Supervisor").field("control", &**self.control).finish_non_exhaustive()
     }
 }
 
@@ -271,8 +300,7 @@ impl<C: Connector> SupervisorBuilder<C> {
             observer,
             rng: seed.map_or_else(rand::make_rng, SmallRng::seed_from_u64),
         });
-        let membership = Arc::new(Membership(Arc::clone(&control)));
-        Supervisor { connector, control, membership, slot: OnceLock::new() }
+        Supervisor { connector, control: Membership::new(control), slot: OnceLock::new() }
     }
 }
 

@@ -4,6 +4,7 @@
 //! runtime (and clock) compares the two every few seconds; the gap is no uptime, because the monotonic clock does not
 //! contain it. A wall clock that is set back tells nothing, one that is set ahead costs a check.
 
+use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
 use std::time::Duration;
@@ -24,10 +25,15 @@ pub(super) fn watch(control: &Arc<Control>) {
     }
     let member = Arc::downgrade(control);
     match watched.iter_mut().find(|watched| watched.is(runtime.id(), &control.clock)) {
-        Some(watched) => watched.members.push(member),
+        Some(watched) => watched.members.push_back(member),
         None => {
             let (number, clock) = (NEXT.fetch_add(1, Ordering::Relaxed), control.clock.clone());
-            watched.push(Watched { number, runtime: runtime.id(), clock: clock.clone(), members: vec![member] });
+            watched.push(Watched {
+                number,
+                runtime: runtime.id(),
+                clock: clock.clone(),
+                members: VecDeque::from([member]),
+            });
             // A runtime that has shut down drops the watcher here and now, and that takes the lock.
             drop(watched);
             runtime.spawn(look(Watcher { number, clock }));
@@ -40,7 +46,7 @@ struct Watched {
     number: u64,
     runtime: Id,
     clock: Clock,
-    members: Vec<Weak<Control>>,
+    members: VecDeque<Weak<Control>>,
 }
 
 impl Watched {
@@ -68,28 +74,35 @@ impl Watcher {
         watched.iter().position(|watched| watched.number == self.number)
     }
 
-    /// Strikes out who has ended and gives the others; with nobody left, the watcher goes from the list.
-    fn members(&self) -> Vec<Arc<Control>> {
+    /// Strikes out who has ended, of the next few on the list: whoever has a hundred thousand connections that live does
+    /// not look at each of them every few seconds. `false` if nobody is left; then the watcher goes from the list.
+    fn look_through(&self) -> bool {
         // Dropped after the lock: with the last reference goes code of the user.
-        let mut ended = Vec::new();
+        let mut seen = Vec::new();
         let mut watched = watched();
-        let Some(at) = self.place(&watched) else { return Vec::new() };
-        let mut active = Vec::new();
-        watched[at].members.retain(|member| {
-            let Some(control) = member.upgrade() else { return false };
-            let keep = control.board.is_active();
-            control.watched.store(keep, Ordering::Relaxed);
-            if keep {
-                active.push(control);
-            } else {
-                ended.push(control);
+        let Some(at) = self.place(&watched) else { return false };
+        let members = &mut watched[at].members;
+        for _ in 0..members.len().min(AT_ONCE.max(members.len() / 8)) {
+            let Some(member) = members.pop_front() else { break };
+            let Some(control) = member.upgrade() else { continue };
+            let is_active = control.board.is_active();
+            control.watched.store(is_active, Ordering::Relaxed);
+            if is_active {
+                members.push_back(member);
             }
-            keep
-        });
-        if active.is_empty() {
-            watched.swap_remove(at);
+            seen.push(control);
         }
-        active
+        if members.is_empty() {
+            watched.swap_remove(at);
+            return false;
+        }
+        true
+    }
+
+    fn members(&self) -> Vec<Arc<Control>> {
+        let watched = watched();
+        let members = self.place(&watched).map(|at| &watched[at].members);
+        members.into_iter().flatten().filter_map(Weak::upgrade).collect()
     }
 }
 
@@ -111,14 +124,13 @@ async fn look(watcher: Watcher) {
         tokio::time::sleep(EVERY).await;
         let (before, wall_before) = (now, wall);
         (now, wall) = (clock.now(), clock.wall());
-        let members = watcher.members();
-        if members.is_empty() {
+        if !watcher.look_through() {
             return;
         }
         let passed = now.saturating_duration_since(before);
         let wall_passed = wall.duration_since(wall_before).unwrap_or_default();
         if wall_passed > passed.saturating_add(GAP) {
-            for control in members {
+            for control in watcher.members() {
                 control.mailbox.post(Post::Check);
             }
         }
@@ -127,6 +139,9 @@ async fn look(watcher: Watcher) {
 
 /// A suspended machine is noticed this long after it woke, at the latest.
 const EVERY: Duration = Duration::from_secs(5);
+
+/// How many on the list are looked at each time, at least.
+const AT_ONCE: usize = 1_000;
 
 /// A smaller gap is a clock that was corrected.
 const GAP: Duration = Duration::from_secs(10);
