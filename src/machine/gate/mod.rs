@@ -16,6 +16,7 @@
 //! failed since the last proof of health, or the gate has one member. Until then a failure narrows the window and
 //! delays its own connection.
 
+mod line;
 mod pace;
 mod queue;
 mod refused;
@@ -121,7 +122,8 @@ pub struct Settled {
 enum Phase {
     Closed,
     Narrow,
-    Paced(Pace),
+    /// With what only an outage needs.
+    Paced(Box<Pace>),
 }
 
 /// The shared state, pure; `steadfast::Gate` is the one to share between tasks.
@@ -152,7 +154,6 @@ pub struct Gate {
     crowd: bool,
     members: usize,
     next_member: u64,
-    next_permit: u64,
     ignored: u64,
 }
 
@@ -179,7 +180,6 @@ impl Gate {
             crowd: false,
             members: 0,
             next_member: 1,
-            next_permit: 1,
             ignored: 0,
         }
     }
@@ -209,7 +209,7 @@ impl Gate {
         if std::mem::take(&mut self.crowd) && matches!(self.phase, Phase::Closed) {
             self.pace(now, rng);
         }
-        let base = self.policy.quick.base;
+        let base = self.policy.quick.base();
         let side_by_side = matches!(self.phase, Phase::Paced(_));
         if let Some(wait) = self.refused.ask(now, member, side_by_side, lease, base) {
             self.queue.remove(member, now);
@@ -220,9 +220,11 @@ impl Gate {
         if let Some((opening, _)) = opening {
             self.queue.skip_absent(opening, base, member, now);
         }
+        let closed = matches!(self.phase, Phase::Closed);
         let rank = match self.queue.rank(member) {
             Some(rank) => rank,
-            None if matches!(self.phase, Phase::Closed) && opening.is_some() && self.queue.is_empty() => 0,
+            // Nobody is in the way.
+            None if self.queue.is_empty() && opening.is_some_and(|(opening, _)| closed || opening <= now) => 0,
             None => self.queue.join(member, now),
         };
         let admission = match opening {
@@ -232,7 +234,7 @@ impl Gate {
             }
             opening => {
                 let wait = self.wait(now, rank, opening);
-                self.queue.told(rank, wait.until);
+                self.queue.told(member, wait.until);
                 Admission::Wait(wait)
             }
         };
@@ -261,9 +263,8 @@ impl Gate {
         let started = flight.map_or(now, |flight| flight.started);
         let wait = match outcome {
             Ok(()) => {
-                let proven = add(now, self.policy.stable_after);
                 let woken = self.wakes.len();
-                self.refused.accepted(member, proven, &mut self.wakes);
+                self.refused.accepted(now, member, self.policy.stable_after, &mut self.wakes);
                 self.expect_crowd(woken);
                 if current {
                     self.succeeded(now, started, rng);
@@ -378,7 +379,15 @@ impl Gate {
         if matches!(self.phase, Phase::Paced(_)) && self.is_quiet(now) {
             self.epoch += 1;
             self.phase = Phase::Closed;
+            self.shrink();
         }
+    }
+
+    /// A gate may be one connection's own: what it keeps between two outages is kept a hundred thousand times.
+    fn shrink(&mut self) {
+        self.queue = Queue::default();
+        self.window.shrink();
+        self.wakes.shrink_to_fit();
     }
 
     fn is_quiet(&self, now: Instant) -> bool {
@@ -387,13 +396,11 @@ impl Gate {
     }
 
     fn start<R: Rng + ?Sized>(&mut self, now: Instant, member: Member, lease: Duration, rng: &mut R) -> Permit {
-        let id = self.next_permit;
-        self.next_permit += 1;
         if let Phase::Paced(pace) = &mut self.phase {
             pace.started(now, rng);
         }
-        let lease_ends = add(now, lease.saturating_add(self.policy.quick.base));
-        self.window.start(Flight { permit: id, member, started: now, lease_ends, epoch: self.epoch });
+        let lease_ends = add(now, lease.saturating_add(self.policy.quick.base()));
+        let id = self.window.start(Flight { member, started: now, lease_ends, epoch: self.epoch });
         Permit { member, id }
     }
 
@@ -406,7 +413,7 @@ impl Gate {
         let (at, cause) = match &self.phase {
             Phase::Closed => (None, WaitCause::Paced),
             Phase::Narrow if in_flight > 0 => return None,
-            Phase::Narrow => (self.window.after_gap(self.policy.quick.base), WaitCause::BreakerOpen),
+            Phase::Narrow => (self.window.after_gap(self.policy.quick.base()), WaitCause::BreakerOpen),
             Phase::Paced(pace) if !pace.has_room(in_flight) => return None,
             Phase::Paced(pace) => (Some(pace.next_start()), WaitCause::Paced),
         };
@@ -420,7 +427,7 @@ impl Gate {
     /// How long the waiter of that rank waits: the first for the opening itself, the others a turn longer each, so
     /// that whoever does not come is passed over.
     fn wait(&self, now: Instant, rank: usize, opening: Option<(Instant, WaitCause)>) -> Wait {
-        let base = self.policy.quick.base;
+        let base = self.policy.quick.base();
         let busy = if matches!(self.phase, Phase::Narrow) { WaitCause::BreakerOpen } else { WaitCause::Paced };
         let (from, cause) = opening.unwrap_or_else(|| (self.window.first_lease_end().unwrap_or(now), busy));
         // A waiter that is asked for its rank later than its turn waits one turn more, never zero.
@@ -435,8 +442,11 @@ impl Gate {
     }
 
     fn wake_head(&mut self, now: Instant) {
+        if self.queue.is_empty() {
+            return;
+        }
         if let Some((opening, _)) = self.opening(now) {
-            let turn = self.policy.quick.base;
+            let turn = self.policy.quick.base();
             self.wakes.extend(self.queue.next_to_wake(opening.max(now), turn));
         }
     }

@@ -4,8 +4,7 @@ use std::time::{Duration, Instant};
 
 use rand::Rng;
 
-use super::super::backoff::uniform;
-use super::super::time::{add, scale};
+use super::super::time::{add, scale, uniform};
 
 /// Dials started per second, and how many may be under way.
 ///

@@ -5,11 +5,10 @@ use std::time::{Duration, Instant};
 use rand::Rng;
 
 use super::Lifecycle;
-use crate::machine::backoff::uniform;
 use crate::machine::event::{Action, State, StopReason, WaitCause};
 use crate::machine::gate::{Admission, Gate, Tenure, Wait};
 use crate::machine::policy::youngest;
-use crate::machine::time::add;
+use crate::machine::time::{add, uniform};
 use crate::machine::{Failure, Step};
 
 impl Lifecycle {
