@@ -47,6 +47,9 @@ struct Untold {
     transition: Transition,
     cause: Option<Cause>,
     due: Instant,
+    /// Whether the shell is woken for it. Not for a success where the gate has said enough: a thousand are back in one
+    /// second, and each would wake to hear that there is still no room. It is told along with whatever comes next.
+    wakes: bool,
 }
 
 /// What the shell decides by, and what it is told along with a post.
@@ -244,14 +247,16 @@ impl Control {
         let (told, older) = {
             let mut own = self.machine();
             let older = own.untold.take();
-            let told = if own.limiter.is_full(now) { None } else { self.gate.admit_line(now) };
+            let too_soon = own.limiter.is_full(now);
+            let told = if too_soon { None } else { self.gate.admit_line(now) };
             let told = match told {
                 Some(gate_suppressed) => Some((own.limiter.write(now), gate_suppressed)),
                 None => {
                     own.limiter.suppress();
                     if transition.from == State::Connecting && !matches!(transition.action, Action::Stop(_)) {
+                        let (due, wakes) = (add(now, LINE_WAIT), too_soon || cause.is_some());
                         let (transition, cause) = (*transition, cause.cloned());
-                        own.untold = Some(Box::new(Untold { transition, cause, due: add(now, LINE_WAIT) }));
+                        own.untold = Some(Box::new(Untold { transition, cause, due, wakes }));
                     }
                     None
                 }
@@ -271,7 +276,7 @@ impl Control {
     /// When the machine has to be asked again, or there may be room for the line that was left out.
     pub(super) fn due(&self) -> Option<Instant> {
         let machine = self.machine();
-        let line = machine.untold.as_ref().map(|untold| untold.due);
+        let line = machine.untold.as_ref().filter(|untold| untold.wakes).map(|untold| untold.due);
         machine.lifecycle.deadline().into_iter().chain(line).min()
     }
 

@@ -19,7 +19,7 @@ use super::control::Control;
 use super::error::Stopped;
 use super::mailbox::Post;
 use super::suspend;
-use super::sync::{Sleep, sleep, timeout};
+use super::sync::{Sleep, sleep_until, timeout};
 use crate::machine::{Action, Event, Failure, StopReason};
 use crate::observe::Cause;
 
@@ -150,12 +150,16 @@ impl<C: Connector, T: Tenant<C>> Shell<C, T> {
             (self.sleep, self.set_for) = (None, None);
             return Poll::Pending;
         }
-        let control = &self.control;
-        let sleep = self.sleep.get_or_insert_with(|| Box::pin(sleep(Duration::ZERO)));
-        if self.set_for != due {
-            self.set_for = due;
-            sleep.as_mut().reset(control.clock.timer(due));
-        }
+        let timer = || self.control.clock.timer(due);
+        let sleep = match &mut self.sleep {
+            Some(sleep) if self.set_for == due => sleep,
+            Some(sleep) => {
+                sleep.as_mut().reset(timer());
+                sleep
+            }
+            none => none.insert(Box::pin(sleep_until(timer()))),
+        };
+        self.set_for = due;
         ready!(sleep.as_mut().poll(cx));
         // For the log, or too early for the machine's clock: it is set again.
         self.set_for = None;
