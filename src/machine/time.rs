@@ -9,6 +9,7 @@ use rand::Rng;
 /// Every addition to an instant in this crate goes through here, so a cap of [`Duration::MAX`] neither panics nor
 /// wraps.
 #[must_use]
+#[inline]
 pub fn add(now: Instant, wait: Duration) -> Instant {
     now.checked_add(wait.min(FAR)).unwrap_or(now)
 }

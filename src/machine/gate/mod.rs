@@ -206,7 +206,10 @@ impl Gate {
     /// May `member` dial now, for at most `lease`? A member that has to wait keeps one place until it goes or leaves.
     pub fn admit<R: Rng + ?Sized>(&mut self, now: Instant, member: Member, lease: Duration, rng: &mut R) -> Admission {
         self.tick(now, rng);
-        if std::mem::take(&mut self.crowd) && matches!(self.phase, Phase::Closed) {
+        if self.is_unhindered(now) {
+            return Admission::Go(self.start(now, member, lease, rng));
+        }
+        if std::mem::take(&mut self.crowd) && self.is_closed() {
             self.pace(now, rng);
         }
         let base = self.policy.quick.base();
@@ -220,26 +223,23 @@ impl Gate {
         if let Some((opening, _)) = opening {
             self.queue.skip_absent(opening, base, member, now);
         }
-        let closed = matches!(self.phase, Phase::Closed);
+        let open = opening.is_some_and(|(opening, _)| opening <= now);
         let rank = match self.queue.rank(member) {
             Some(rank) => rank,
-            // Nobody is in the way.
-            None if self.queue.is_empty() && opening.is_some_and(|(opening, _)| closed || opening <= now) => 0,
+            // Nobody is in the way, and behind a closed gate nobody will be.
+            None if self.queue.is_empty() && (open || (self.is_closed() && opening.is_some())) => 0,
             None => self.queue.join(member, now),
         };
-        let admission = match opening {
-            Some((opening, _)) if rank == 0 && opening <= now => {
-                self.queue.remove(member, now);
-                Admission::Go(self.start(now, member, lease, rng))
-            }
-            opening => {
-                let wait = self.wait(now, rank, opening);
-                self.queue.told(member, wait.until);
-                Admission::Wait(wait)
-            }
-        };
-        self.wake_head(now);
-        admission
+        if rank == 0 && open {
+            self.queue.remove(member, now);
+            let permit = self.start(now, member, lease, rng);
+            self.wake_head(now);
+            return Admission::Go(permit);
+        }
+        let wait = self.wait(now, rank, opening);
+        self.queue.told(member, wait.until);
+        self.wake_at(now, opening);
+        Admission::Wait(wait)
     }
 
     /// The outcome of the attempt made under `permit`; `step` is how far the connection is along its own curve.
@@ -395,6 +395,16 @@ impl Gate {
         self.queue.is_empty() && self.window.in_flight() == 0 && now >= add(quiet_since, self.policy.stable_after)
     }
 
+    /// Closed, and nothing of an outage left: whoever asks may go.
+    fn is_unhindered(&self, now: Instant) -> bool {
+        self.is_closed()
+            && !self.crowd
+            && self.max_in_flight.is_none()
+            && self.queue.is_empty()
+            && self.refused.is_empty()
+            && self.window.shut().is_none_or(|(until, _)| until <= now)
+    }
+
     fn start<R: Rng + ?Sized>(&mut self, now: Instant, member: Member, lease: Duration, rng: &mut R) -> Permit {
         if let Phase::Paced(pace) = &mut self.phase {
             pace.started(now, rng);
@@ -442,12 +452,14 @@ impl Gate {
     }
 
     fn wake_head(&mut self, now: Instant) {
-        if self.queue.is_empty() {
-            return;
+        if !self.queue.is_empty() {
+            self.wake_at(now, self.opening(now));
         }
-        if let Some((opening, _)) = self.opening(now) {
-            let turn = self.policy.quick.base();
-            self.wakes.extend(self.queue.next_to_wake(opening.max(now), turn));
+    }
+
+    fn wake_at(&mut self, now: Instant, opening: Option<(Instant, WaitCause)>) {
+        if let Some((opening, _)) = opening {
+            self.queue.wake(opening.max(now), self.policy.quick.base(), &mut self.wakes);
         }
     }
 

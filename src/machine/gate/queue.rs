@@ -14,86 +14,92 @@ use super::line::{Line, below};
 /// depend on how many wait.
 #[derive(Debug, Default)]
 pub(super) struct Queue {
-    /// With the instant at which each was told to ask again.
-    line: Line<Option<Instant>>,
+    /// With the instant at which each was told to ask again. There is none until somebody waits.
+    line: Option<Box<Line<Option<Instant>>>>,
     head_since: Option<Instant>,
 }
 
 impl Queue {
     pub(super) fn len(&self) -> usize {
-        self.line.len()
+        self.line.as_ref().map_or(0, |line| line.len())
     }
 
     pub(super) fn is_empty(&self) -> bool {
-        self.line.is_empty()
+        self.line.as_ref().is_none_or(|line| line.is_empty())
     }
 
     /// The rank of a member, 0 for the head.
     pub(super) fn rank(&self, member: Member) -> Option<usize> {
-        self.line.rank(member.id)
+        self.line.as_ref()?.rank(member.id)
     }
 
     /// Queues behind everyone and gives the rank.
     pub(super) fn join(&mut self, member: Member, now: Instant) -> usize {
-        if self.line.is_empty() {
+        if self.is_empty() {
             self.head_since = Some(now);
         }
-        self.line.push(member.id, None)
+        self.line.get_or_insert_default().push(member.id, None)
     }
 
     pub(super) fn remove(&mut self, member: Member, now: Instant) {
-        if self.line.remove(member.id) == Some(0) {
+        if self.line.as_mut().is_some_and(|line| line.remove(member.id) == Some(0)) {
             self.head_since = Some(now);
         }
     }
 
     /// Those who could have gone since `opening` and did not come within `turn` go to the back, until `asker` is first.
     pub(super) fn skip_absent(&mut self, opening: Instant, turn: Duration, asker: Member, now: Instant) {
-        for _ in 0..self.line.len() {
-            if self.line.first() == Some(asker.id) {
+        let Some(line) = &mut self.line else { return };
+        for _ in 0..line.len() {
+            if line.first() == Some(asker.id) {
                 return;
             }
             let lost = add(self.head_since.map_or(opening, |since| since.max(opening)), turn);
             if now < lost {
                 return;
             }
-            self.line.to_the_back();
+            line.to_the_back();
             self.head_since = Some(lost);
         }
     }
 
     /// Draws who is next.
     pub(super) fn draw_head<R: Rng + ?Sized>(&mut self, now: Instant, rng: &mut R) {
-        if self.line.len() > 1 {
-            self.line.swap_first(below(self.line.len(), rng));
+        if let Some(line) = self.line.as_mut().filter(|line| line.len() > 1) {
+            line.swap_first(below(line.len(), rng));
         }
         self.head_since = Some(now);
     }
 
     /// One random order for all.
     pub(super) fn shuffle<R: Rng + ?Sized>(&mut self, now: Instant, rng: &mut R) {
-        self.line.shuffle(rng);
+        if let Some(line) = &mut self.line {
+            line.shuffle(rng);
+        }
         self.head_since = Some(now);
     }
 
     /// Notes until when an asker was told to wait.
     pub(super) fn told(&mut self, member: Member, until: Instant) {
-        if let Some(told) = self.line.get_mut(member.id) {
+        if let Some(told) = self.line.as_mut().and_then(|line| line.get_mut(member.id)) {
             *told = Some(until);
         }
     }
 
-    /// The head, and those who stand by in case it does not come, as far as they do not know yet that their turn is
-    /// that soon.
-    pub(super) fn next_to_wake(&mut self, opening: Instant, turn: Duration) -> impl Iterator<Item = u64> + '_ {
-        self.line.iter_mut().take(1 + STAND_BY).enumerate().filter_map(move |(rank, (id, told))| {
-            let due = due(opening, rank, turn);
-            if told.is_some_and(|told| told <= due) {
-                return None;
+    /// Wakes the head, and those who stand by in case it does not come, as far as they do not know yet that their turn
+    /// is that soon.
+    pub(super) fn wake(&mut self, opening: Instant, turn: Duration, wakes: &mut Vec<u64>) {
+        let Some(line) = &mut self.line else { return };
+        for (rank, (id, told)) in line.iter_mut().take(1 + STAND_BY).enumerate() {
+            if told.is_some_and(|told| told <= opening) {
+                continue;
             }
-            *told = Some(due);
-            Some(*id)
-        })
+            let due = due(opening, rank, turn);
+            if told.is_none_or(|told| told > due) {
+                *told = Some(due);
+                wakes.push(*id);
+            }
+        }
     }
 }
 

@@ -72,6 +72,11 @@ impl Entry {
 }
 
 impl Refused {
+    /// No credential is known to be refused, or tried.
+    pub(super) fn is_empty(&self) -> bool {
+        self.entries.is_empty()
+    }
+
     /// `None` if the member may ask the gate; otherwise when to come back, and why. Whoever may ask holds the
     /// credential's one claim for `lease`. Where several dials may be `side_by_side`, a credential that nobody has tried
     /// yet is tried by one first: the others would be refused before they could know.
@@ -83,7 +88,7 @@ impl Refused {
         lease: Duration,
         base: Duration,
     ) -> Option<Wait> {
-        if (self.entries.is_empty() && !side_by_side) || self.has_worked(member.credential) {
+        if (self.is_empty() && !side_by_side) || self.has_worked(member.credential) {
             return None;
         }
         if side_by_side && self.entries.len() < MOST && self.worked.len() < MOST {
