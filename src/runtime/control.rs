@@ -6,8 +6,8 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use rand::SeedableRng;
 use rand::rngs::SmallRng;
+use rand::{RngExt, SeedableRng};
 use tracing::Span;
 
 use super::board::{Board, Decision, If};
@@ -316,6 +316,12 @@ impl Control {
         let (_, wakes) = self.gate.call(|gate| lifecycle.on_event(at, Event::Advised(spread), gate, rng));
         drop(machine);
         wakes.ring(&self.mailbox);
+    }
+
+    /// The machine was suspended: after which wait the live connection is checked, from the supervisor's own generator,
+    /// so that one seed repeats that too.
+    pub(super) fn draw_check(&self) -> Duration {
+        self.machine().rng.random_range(Duration::ZERO..=self.policy.recovery_spread)
     }
 
     pub(super) fn reach(&self, dial: u64) {

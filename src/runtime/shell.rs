@@ -10,9 +10,6 @@ use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::{Duration, Instant};
 
-use rand::RngExt;
-use rand::rngs::SmallRng;
-
 use super::caught::{self, Boxed};
 use super::connector::{Attempt, BoxError, Connector, Ended, Reached};
 use super::control::Control;
@@ -188,7 +185,7 @@ impl<C: Connector, T: Tenant<C>> Shell<C, T> {
         let event = match post {
             Post::Check => {
                 if matches!(self.stage, Stage::Serve) {
-                    self.tenant.check(draw(self.control.policy.recovery_spread));
+                    self.tenant.check(self.control.draw_check());
                 }
                 None
             }
@@ -310,11 +307,6 @@ impl<C: Connector, T: Tenant<C>> Drop for Shell<C, T> {
             self.control.dropped();
         }
     }
-}
-
-/// A point of `spread`, by chance and no seed: those who woke together must not ask together.
-fn draw(spread: Duration) -> Duration {
-    rand::make_rng::<SmallRng>().random_range(Duration::ZERO..=spread)
 }
 
 /// What `error` means, as the connector says; a connector that panics over it does not know.

@@ -4,7 +4,6 @@
 //! runtime (and clock) compares the two every few seconds; the gap is no uptime, because the monotonic clock does not
 //! contain it. A wall clock that is set back tells nothing, one that is set ahead costs a check.
 
-use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
 use std::time::Duration;
@@ -25,15 +24,11 @@ pub(super) fn watch(control: &Arc<Control>) {
     }
     let member = Arc::downgrade(control);
     match watched.iter_mut().find(|watched| watched.is(runtime.id(), &control.clock)) {
-        Some(watched) => watched.members.push_back(member),
+        Some(watched) => watched.members.push(member),
         None => {
             let (number, clock) = (NEXT.fetch_add(1, Ordering::Relaxed), control.clock.clone());
-            watched.push(Watched {
-                number,
-                runtime: runtime.id(),
-                clock: clock.clone(),
-                members: VecDeque::from([member]),
-            });
+            let (runtime_id, members) = (runtime.id(), vec![member]);
+            watched.push(Watched { number, runtime: runtime_id, clock: clock.clone(), members, next: 0 });
             // A runtime that has shut down drops the watcher here and now, and that takes the lock.
             drop(watched);
             runtime.spawn(look(Watcher { number, clock }));
@@ -46,7 +41,9 @@ struct Watched {
     number: u64,
     runtime: Id,
     clock: Clock,
-    members: VecDeque<Weak<Control>>,
+    members: Vec<Weak<Control>>,
+    /// Whom of them the next look begins with.
+    next: usize,
 }
 
 impl Watched {
@@ -74,35 +71,41 @@ impl Watcher {
         watched.iter().position(|watched| watched.number == self.number)
     }
 
-    /// Strikes out who has ended, of the next few on the list: whoever has a hundred thousand connections that live does
-    /// not look at each of them every few seconds. `false` if nobody is left; then the watcher goes from the list.
-    fn look_through(&self) -> bool {
+    /// Looks at `most` who go on, strikes out on the way who has ended, and gives those who go on; `None`, and the
+    /// watcher goes from the list, with nobody left.
+    fn members(&self, most: usize) -> Option<Vec<Arc<Control>>> {
         // Dropped after the lock: with the last reference goes code of the user.
-        let mut seen = Vec::new();
+        let mut ended = Vec::new();
         let mut watched = watched();
-        let Some(at) = self.place(&watched) else { return false };
-        let members = &mut watched[at].members;
-        for _ in 0..members.len().min(AT_ONCE.max(members.len() / 8)) {
-            let Some(member) = members.pop_front() else { break };
-            let Some(control) = member.upgrade() else { continue };
-            let is_active = control.board.is_active();
-            control.watched.store(is_active, Ordering::Relaxed);
-            if is_active {
-                members.push_back(member);
+        let at = self.place(&watched)?;
+        let Watched { members, next, .. } = &mut watched[at];
+        if most >= members.len() {
+            *next = 0;
+        }
+        let mut active = Vec::new();
+        for _ in 0..members.len() {
+            if active.len() == most {
+                break;
             }
-            seen.push(control);
+            if *next >= members.len() {
+                *next = 0;
+            }
+            match members[*next].upgrade() {
+                Some(control) if control.board.is_active() => {
+                    active.push(control);
+                    *next += 1;
+                }
+                gone => {
+                    members.swap_remove(*next);
+                    ended.extend(gone.inspect(|control| control.watched.store(false, Ordering::Relaxed)));
+                }
+            }
         }
         if members.is_empty() {
             watched.swap_remove(at);
-            return false;
+            return None;
         }
-        true
-    }
-
-    fn members(&self) -> Vec<Arc<Control>> {
-        let watched = watched();
-        let members = self.place(&watched).map(|at| &watched[at].members);
-        members.into_iter().flatten().filter_map(Weak::upgrade).collect()
+        Some(active)
     }
 }
 
@@ -124,24 +127,24 @@ async fn look(watcher: Watcher) {
         tokio::time::sleep(EVERY).await;
         let (before, wall_before) = (now, wall);
         (now, wall) = (clock.now(), clock.wall());
-        if !watcher.look_through() {
-            return;
-        }
         let passed = now.saturating_duration_since(before);
         let wall_passed = wall.duration_since(wall_before).unwrap_or_default();
-        if wall_passed > passed.saturating_add(GAP) {
-            for control in watcher.members() {
+        let suspended = wall_passed > passed.saturating_add(GAP);
+        let Some(members) = watcher.members(if suspended { usize::MAX } else { AT_ONCE }) else { return };
+        if suspended {
+            for control in members {
                 control.mailbox.post(Post::Check);
             }
         }
     }
 }
 
+/// Of a hundred thousand idle connections only these are touched in each look, to find who has ended. Those who have
+/// are struck out beyond that number, so the list stays in proportion to who goes on.
+const AT_ONCE: usize = 1_000;
+
 /// A suspended machine is noticed this long after it woke, at the latest.
 const EVERY: Duration = Duration::from_secs(5);
-
-/// How many on the list are looked at each time, at least.
-const AT_ONCE: usize = 1_000;
 
 /// A smaller gap is a clock that was corrected.
 const GAP: Duration = Duration::from_secs(10);
