@@ -27,6 +27,25 @@ pub enum Jitter {
     None,
 }
 
+impl Jitter {
+    /// Between what the delay after the `n`-th failure is drawn (from 1), where the one before it was `previous`.
+    #[inline]
+    fn window(self, base: Nanos, cap: Nanos, n: u32, previous: Nanos) -> (Nanos, Nanos) {
+        // min(cap, base · 2^(n − 1))
+        let ceiling = || base.doubled(n.saturating_sub(1)).min(cap);
+        match self {
+            Self::Band(p) => (cap.share((1.0 - p) / (1.0 + p)), cap),
+            Self::Decorrelated => {
+                let prev = previous.max(base);
+                (prev.min(base.max(cap.divided(3))), prev.times(3).min(cap))
+            }
+            Self::Equal => (ceiling().divided(2), ceiling()),
+            Self::Full => (Nanos::ZERO, ceiling()),
+            Self::None => (ceiling(), ceiling()),
+        }
+    }
+}
+
 /// Delay growth and randomness.
 ///
 /// | setting | unit | default | extremes |
@@ -38,43 +57,19 @@ pub enum Jitter {
 /// | `fast` | attempts, time | none | that many delays of `delay` ± 50 % before the curve begins |
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Backoff {
-    base: Nanos,
-    cap: Nanos,
+    pub(crate) base: Duration,
+    pub(crate) cap: Duration,
     pub(super) jitter: Jitter,
-    floor: Nanos,
+    pub(super) floor: Duration,
     pub(super) fast: u32,
-    fast_delay: Nanos,
+    pub(super) fast_delay: Duration,
 }
 
 impl Backoff {
     /// A curve from `base` to `cap`, decorrelated.
     #[must_use]
     pub const fn new(base: Duration, cap: Duration) -> Self {
-        Self::within(Nanos::new(base), Nanos::new(cap), Jitter::Decorrelated)
-    }
-
-    const fn within(base: Nanos, cap: Nanos, jitter: Jitter) -> Self {
-        Self { base, cap, jitter, floor: Nanos::ZERO, fast: 0, fast_delay: base }
-    }
-
-    pub(super) const fn set_base(&mut self, base: Duration) {
-        self.base = Nanos::new(base);
-    }
-
-    pub(crate) const fn base(&self) -> Duration {
-        self.base.duration()
-    }
-
-    pub(crate) const fn cap(&self) -> Duration {
-        self.cap.duration()
-    }
-
-    pub(super) const fn least(&self) -> Duration {
-        self.floor.duration()
-    }
-
-    pub(super) const fn fast_delay(&self) -> Duration {
-        self.fast_delay.duration()
+        Self { base, cap, jitter: Jitter::Decorrelated, floor: Duration::ZERO, fast: 0, fast_delay: base }
     }
 
     /// Sets where in the window a delay is drawn.
@@ -87,7 +82,7 @@ impl Backoff {
     /// Sets the shortest delay, for dependencies where an early retry is expensive.
     #[must_use]
     pub const fn floor(mut self, floor: Duration) -> Self {
-        self.floor = Nanos::new(floor);
+        self.floor = floor;
         self
     }
 
@@ -95,7 +90,7 @@ impl Backoff {
     #[must_use]
     pub const fn fast(mut self, attempts: u32, delay: Duration) -> Self {
         self.fast = attempts;
-        self.fast_delay = Nanos::new(delay);
+        self.fast_delay = delay;
         self
     }
 
@@ -106,25 +101,15 @@ impl Backoff {
     }
 
     fn draw<R: Rng + ?Sized>(&self, failures: u32, previous: Nanos, rng: &mut R) -> Nanos {
-        let grown = failures.saturating_sub(self.fast);
-        let (low, high) = match self.jitter {
-            _ if grown == 0 => (self.fast_delay.divided(2), self.fast_delay.times(3).divided(2)),
-            Jitter::Band(p) => (self.cap.share((1.0 - p) / (1.0 + p)), self.cap),
-            Jitter::Decorrelated => {
-                let prev = previous.max(self.base);
-                (prev.min(self.base.max(self.cap.divided(3))), prev.times(3))
+        let (base, cap, floor) = (Nanos::new(self.base), Nanos::new(self.cap), Nanos::new(self.floor));
+        let (low, high) = match failures.saturating_sub(self.fast) {
+            0 => {
+                let delay = Nanos::new(self.fast_delay);
+                (delay.divided(2), delay.times(3).divided(2).min(cap))
             }
-            Jitter::Equal => (self.ceiling(grown).divided(2), self.ceiling(grown)),
-            Jitter::Full => (Nanos::ZERO, self.ceiling(grown)),
-            Jitter::None => (self.ceiling(grown), self.ceiling(grown)),
+            grown => self.jitter.window(base, cap, grown, previous),
         };
-        let high = high.min(self.cap);
-        low.min(high).max(self.floor).up_to(high.max(self.floor), rng)
-    }
-
-    /// min(cap, base · 2^(n − 1)).
-    fn ceiling(&self, n: u32) -> Nanos {
-        self.base.doubled(n.saturating_sub(1)).min(self.cap)
+        low.min(high).max(floor).up_to(high.max(floor), rng)
     }
 }
 
@@ -205,12 +190,14 @@ impl Growth {
         grown.min(ceiling.divided(u64::from(sharers.max(1))).max(window))
     }
 
-    fn draw<R: Rng + ?Sized>(&self, base: Nanos, step: &Step, cap: Nanos, rng: &mut R) -> Nanos {
+    fn draw<R: Rng + ?Sized>(&self, base: Duration, step: &Step, cap: Nanos, rng: &mut R) -> Nanos {
         if matches!(self.jitter, Jitter::Band(_)) && step.refusals <= 1 {
             return Nanos::ZERO.up_to(cap, rng);
         }
         let from = if self.jitter == Jitter::Decorrelated { Nanos::new(self.from) } else { Nanos::ZERO };
-        Backoff::within(base.min(cap), cap, self.jitter).draw(step.failures, step.previous.max(from), rng)
+        let base = Nanos::new(base).min(cap);
+        let (low, high) = self.jitter.window(base, cap, step.failures, step.previous.max(from));
+        low.min(high).up_to(high, rng)
     }
 }
 

@@ -142,7 +142,7 @@ impl Policy {
     /// Sets the first delay of the quick curve, which is also the least distance between two probes of a gate.
     #[must_use]
     pub const fn base(mut self, base: Duration) -> Self {
-        self.quick.set_base(base);
+        self.quick.base = base;
         self
     }
 
@@ -280,7 +280,7 @@ impl Policy {
     /// and no more than the limit.
     pub(super) fn obeyed(&self, hint: Duration) -> Option<Duration> {
         let limited = if self.over_limit == HintLimit::Obey { hint } else { hint.min(self.hint_limit) };
-        (hint >= self.quick.base()).then_some(limited)
+        (hint >= self.quick.base).then_some(limited)
     }
 
     /// What is added to a server's wait, so that those who obey do not come back together: up to a fifth of it, at most
@@ -311,7 +311,7 @@ impl Policy {
         }
         check_curve("quick", &self.quick)?;
         check_curve("slow", &self.slow)?;
-        check_growth(&self.growing, self.quick.base())?;
+        check_growth(&self.growing, self.quick.base)?;
         bounded("stable_after", self.stable_after)?;
         bounded("attempt_deadline", self.attempt_deadline)?;
         bounded("handshake_limit", self.handshake_limit)?;
@@ -362,32 +362,32 @@ const MOST_POLITE: Duration = Duration::from_secs(2);
 
 fn check_curve(name: &'static str, curve: &Backoff) -> Result<(), InvalidPolicy> {
     let field = |part: &str| format!("{name}.{part}");
-    if curve.base().is_zero() {
-        return refuse(field("base"), curve.base(), "above zero: zero doubled stays zero");
+    if curve.base.is_zero() {
+        return refuse(field("base"), curve.base, "above zero: zero doubled stays zero");
     }
-    if curve.cap() < curve.base() {
-        return refuse(field("cap"), curve.cap(), format!("at least base ({:?})", curve.base()));
+    if curve.cap < curve.base {
+        return refuse(field("cap"), curve.cap, format!("at least base ({:?})", curve.base));
     }
-    let least = curve.base().saturating_mul(3);
-    if curve.jitter == Jitter::Decorrelated && curve.cap() < least {
-        return refuse(field("cap"), curve.cap(), format!("at least 3 · base ({least:?}) for decorrelated jitter"));
+    let least = curve.base.saturating_mul(3);
+    if curve.jitter == Jitter::Decorrelated && curve.cap < least {
+        return refuse(field("cap"), curve.cap, format!("at least 3 · base ({least:?}) for decorrelated jitter"));
     }
-    if curve.least() >= curve.base() {
+    if curve.floor >= curve.base {
         return refuse(
             field("floor"),
-            curve.least(),
-            format!("under base ({:?}), or else raise base: early delays would all be the floor", curve.base()),
+            curve.floor,
+            format!("under base ({:?}), or else raise base: early delays would all be the floor", curve.base),
         );
     }
-    if curve.fast > 0 && (curve.fast_delay().is_zero() || curve.fast_delay() > curve.cap()) {
+    if curve.fast > 0 && (curve.fast_delay.is_zero() || curve.fast_delay > curve.cap) {
         return refuse(
             field("fast"),
-            curve.fast_delay(),
-            format!("a delay above zero and at most cap ({:?})", curve.cap()),
+            curve.fast_delay,
+            format!("a delay above zero and at most cap ({:?})", curve.cap),
         );
     }
-    if curve.fast > 0 && curve.fast_delay() <= curve.least() {
-        return refuse(field("fast"), curve.fast_delay(), format!("a delay above floor ({:?})", curve.least()));
+    if curve.fast > 0 && curve.fast_delay <= curve.floor {
+        return refuse(field("fast"), curve.fast_delay, format!("a delay above floor ({:?})", curve.floor));
     }
     check_band(field("jitter"), curve.jitter)
 }

@@ -16,20 +16,24 @@ pub fn add(now: Instant, wait: Duration) -> Instant {
 
 /// A time of up to 584 years, in whole nanoseconds: what draws reckon in, and half the size of a [`Duration`].
 ///
-/// Longer ones are as long as that.
+/// Longer ones are for ever, as [`Duration::MAX`] is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Nanos(u64);
 
 impl Nanos {
     pub(crate) const ZERO: Self = Self(0);
 
+    #[inline]
     pub(crate) const fn new(duration: Duration) -> Self {
-        let seconds = duration.as_secs().saturating_mul(1_000_000_000);
-        Self(seconds.saturating_add(duration.subsec_nanos() as u64))
+        if duration.as_secs() >= u64::MAX / NANOS_PER_SECOND {
+            return Self(u64::MAX);
+        }
+        Self(duration.as_secs() * NANOS_PER_SECOND + duration.subsec_nanos() as u64)
     }
 
+    #[inline]
     pub(crate) const fn duration(self) -> Duration {
-        Duration::from_nanos(self.0)
+        if self.0 == u64::MAX { Duration::MAX } else { Duration::from_nanos(self.0) }
     }
 
     pub(super) const fn divided(self, by: u64) -> Self {
@@ -66,6 +70,8 @@ impl Nanos {
         Self(if share > 0.0 { (share + 0.5) as u64 } else { 0 })
     }
 }
+
+const NANOS_PER_SECOND: u64 = 1_000_000_000;
 
 /// `duration` × `factor`, saturating; a factor that is not a positive number gives zero.
 pub(super) fn scale(duration: Duration, factor: f64) -> Duration {

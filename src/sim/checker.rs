@@ -168,7 +168,7 @@ impl Checker {
         }
         let since = shared.last_start.map(|last| seen.now.saturating_sub(last));
         since
-            .filter(|gap| *gap < self.policy.quick.base())
+            .filter(|gap| *gap < self.policy.quick.base)
             .map(|gap| format!("dials {gap:?} after the last, at a narrow gate"))
     }
 
@@ -185,7 +185,7 @@ impl Checker {
         match seen.action {
             Action::Dial { .. } => {
                 let deadline = seen.life.deadline().map_or(Duration::ZERO, |at| at - seen.instant);
-                shared.in_flight.push((seen.client, seen.now + deadline + self.policy.quick.base()));
+                shared.in_flight.push((seen.client, seen.now + deadline + self.policy.quick.base));
                 shared.last_start = Some(seen.now);
                 shared.epoch = seen.shared.status(seen.instant).epoch;
                 (known.in_flight, known.ended, known.up_since) = (true, false, None);
@@ -202,7 +202,7 @@ impl Checker {
         let Failure::Throttled { retry_after: Some(hint) } = failure else { return None };
         let policy = &self.policy;
         let obeyed = if policy.over_limit == HintLimit::Clamp { hint.min(policy.hint_limit) } else { hint };
-        (obeyed >= policy.quick.base()).then_some(obeyed)
+        (obeyed >= policy.quick.base).then_some(obeyed)
     }
 
     /// The longest wait for that cause; `None` where it depends on the queue.
@@ -212,13 +212,13 @@ impl Checker {
         let hinted = policy.hint_limit + growing.max(Duration::from_secs(2));
         let spread = policy.recovery_spread.max(policy.startup_spread).max(policy.advice_limit);
         match cause {
-            WaitCause::Backoff => Some(policy.quick.cap().max(growing)),
-            WaitCause::Refused => Some(policy.slow.cap()),
+            WaitCause::Backoff => Some(policy.quick.cap.max(growing)),
+            WaitCause::Refused => Some(policy.slow.cap),
             WaitCause::Spread => Some(spread),
             WaitCause::Throttled => (policy.over_limit == HintLimit::Clamp).then_some(hinted),
             WaitCause::BreakerOpen => {
                 let clients = u32::try_from(self.clients.len()).unwrap_or(u32::MAX);
-                let turns = policy.quick.base().saturating_mul(clients.saturating_add(2));
+                let turns = policy.quick.base.saturating_mul(clients.saturating_add(2));
                 (policy.over_limit == HintLimit::Clamp).then(|| hinted + policy.handshake_limit + turns)
             }
             WaitCause::Paced => None,

@@ -212,7 +212,7 @@ impl Gate {
         if std::mem::take(&mut self.crowd) && self.is_closed() {
             self.pace(now, rng);
         }
-        let base = self.policy.quick.base();
+        let base = self.policy.quick.base;
         let side_by_side = matches!(self.phase, Phase::Paced(_));
         if let Some(wait) = self.refused.ask(now, member, side_by_side, lease, base) {
             self.queue.remove(member, now);
@@ -409,7 +409,7 @@ impl Gate {
         if let Phase::Paced(pace) = &mut self.phase {
             pace.started(now, rng);
         }
-        let lease_ends = add(now, lease.saturating_add(self.policy.quick.base()));
+        let lease_ends = add(now, lease.saturating_add(self.policy.quick.base));
         let id = self.window.start(Flight { member, started: now, lease_ends, epoch: self.epoch });
         Permit { member, id }
     }
@@ -423,7 +423,7 @@ impl Gate {
         let (at, cause) = match &self.phase {
             Phase::Closed => (None, WaitCause::Paced),
             Phase::Narrow if in_flight > 0 => return None,
-            Phase::Narrow => (self.window.after_gap(self.policy.quick.base()), WaitCause::BreakerOpen),
+            Phase::Narrow => (self.window.after_gap(self.policy.quick.base), WaitCause::BreakerOpen),
             Phase::Paced(pace) if !pace.has_room(in_flight) => return None,
             Phase::Paced(pace) => (Some(pace.next_start()), WaitCause::Paced),
         };
@@ -437,7 +437,7 @@ impl Gate {
     /// How long the waiter of that rank waits: the first for the opening itself, the others a turn longer each, so
     /// that whoever does not come is passed over.
     fn wait(&self, now: Instant, rank: usize, opening: Option<(Instant, WaitCause)>) -> Wait {
-        let base = self.policy.quick.base();
+        let base = self.policy.quick.base;
         let busy = if matches!(self.phase, Phase::Narrow) { WaitCause::BreakerOpen } else { WaitCause::Paced };
         let (from, cause) = opening.unwrap_or_else(|| (self.window.first_lease_end().unwrap_or(now), busy));
         // A waiter that is asked for its rank later than its turn waits one turn more, never zero.
@@ -459,7 +459,7 @@ impl Gate {
 
     fn wake_at(&mut self, now: Instant, opening: Option<(Instant, WaitCause)>) {
         if let Some((opening, _)) = opening {
-            self.queue.wake(opening.max(now), self.policy.quick.base(), &mut self.wakes);
+            self.queue.wake(opening.max(now), self.policy.quick.base, &mut self.wakes);
         }
     }
 

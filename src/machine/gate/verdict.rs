@@ -49,7 +49,7 @@ impl Gate {
             }
             Failure::Unauthorized => {
                 self.proved_alive(now, origin, rng);
-                let (base, slow) = (self.policy.quick.base(), &self.policy.slow);
+                let (base, slow) = (self.policy.quick.base, &self.policy.slow);
                 let until = self.refused.refuse(now, origin, base, slow, rng);
                 Wait::own(until, WaitCause::Refused)
             }

@@ -246,7 +246,7 @@ impl Lifecycle {
             }
             Event::Reconnect => {
                 // Those that follow at once are the call that started this dial.
-                let base = self.policy.quick.base();
+                let base = self.policy.quick.base;
                 dial.hastened |= self.hastened_at.is_none_or(|at| add(at, base) <= now);
                 Action::Continue
             }
