@@ -47,9 +47,6 @@ struct Untold {
     transition: Transition,
     cause: Option<Cause>,
     due: Instant,
-    /// Whether the shell is woken for it. Not for a success where the gate has said enough: a thousand are back in one
-    /// second, and each would wake to hear that there is still no room. It is told along with whatever comes next.
-    wakes: bool,
 }
 
 /// What the shell decides by, and what it is told along with a post.
@@ -63,7 +60,8 @@ struct Machine {
     /// What this connection may still log.
     limiter: Limiter<1>,
     /// The last line, if it was left out: told as soon as there is room, or the log would end with something that is
-    /// over, or without the reason of a wait of minutes. Not the loss of a connection: what follows it says more.
+    /// over, or without the reason of a wait of minutes. Not the loss of a connection: what follows it says more. Nor a
+    /// success that the gate had no room for: it is one of many, and each would wake to hear that there is still none.
     untold: Option<Box<Untold>>,
     /// What came with `Post::Report`: which generation broke, and why.
     report: Option<(u64, Cause)>,
@@ -253,10 +251,11 @@ impl Control {
                 Some(gate_suppressed) => Some((own.limiter.write(now), gate_suppressed)),
                 None => {
                     own.limiter.suppress();
-                    if transition.from == State::Connecting && !matches!(transition.action, Action::Stop(_)) {
-                        let (due, wakes) = (add(now, LINE_WAIT), too_soon || cause.is_some());
+                    let says_more = too_soon || cause.is_some();
+                    let outcome = transition.from == State::Connecting && !matches!(transition.action, Action::Stop(_));
+                    if says_more && outcome {
                         let (transition, cause) = (*transition, cause.cloned());
-                        own.untold = Some(Box::new(Untold { transition, cause, due, wakes }));
+                        own.untold = Some(Box::new(Untold { transition, cause, due: add(now, LINE_WAIT) }));
                     }
                     None
                 }
@@ -276,7 +275,7 @@ impl Control {
     /// When the machine has to be asked again, or there may be room for the line that was left out.
     pub(super) fn due(&self) -> Option<Instant> {
         let machine = self.machine();
-        let line = machine.untold.as_ref().filter(|untold| untold.wakes).map(|untold| untold.due);
+        let line = machine.untold.as_ref().map(|untold| untold.due);
         machine.lifecycle.deadline().into_iter().chain(line).min()
     }
 
