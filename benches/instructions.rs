@@ -5,7 +5,9 @@
 
 use std::fmt;
 use std::hint::black_box;
+use std::num::ParseIntError;
 use std::ops::ControlFlow;
+use std::str::FromStr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 
@@ -41,22 +43,29 @@ const PATHS: [(&str, Path); 19] = [
 ];
 
 fn main() {
-    let arguments: Vec<String> = std::env::args().skip(1).filter(|argument| argument != "--bench").collect();
-    match &arguments[..] {
-        [name, rounds] => {
-            let rounds = rounds.parse().expect("a number of rounds");
-            match name.strip_prefix("life-") {
-                Some(events) => life(events.parse().expect("a number of events"), rounds),
-                None => {
-                    let path = PATHS.iter().find(|(path, _)| path == name);
-                    let (_, path) = path.unwrap_or_else(|| panic!("no path is called {name}"));
-                    path(rounds);
-                }
-            }
-        }
-        // As `cargo bench` calls it.
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    match arguments[..] {
+        ["life"] => println!("{}", LIFE.len()),
+        ["life", event] => println!("{:?}", LIFE[number::<usize>(event) - 1]),
+        ["decisions-in-a-round"] => println!("{DECISIONS}"),
+        [name, rounds] => match name.strip_prefix("life-") {
+            Some(events) => life(number(events), number(rounds)),
+            None => run(name, number(rounds)),
+        },
+        // As `cargo bench` and `cargo test` call it.
         _ => println!("bash benches/instructions.sh runs these, counted by callgrind"),
     }
+}
+
+fn run(name: &str, rounds: u64) {
+    let path = PATHS.iter().find(|(path, _)| *path == name);
+    let (_, path) = path.unwrap_or_else(|| panic!("no path is called {name}"));
+    path(rounds);
+}
+
+fn number<N: FromStr<Err = ParseIntError>>(text: &str) -> N {
+    text.parse().unwrap_or_else(|error| panic!("{text}: {error}"))
 }
 
 fn empty(rounds: u64) {
@@ -145,9 +154,11 @@ fn link(rounds: u64) {
 
 fn is_closed(rounds: u64) {
     let gate = steadfast::Gate::builder("bench").build().expect("a gate");
+    // Whoever asks has it at hand.
+    let gate = black_box(&gate);
     for round in 0..rounds {
         black_box(round);
-        black_box(black_box(&gate).is_closed());
+        black_box(gate.is_closed());
     }
 }
 
@@ -335,8 +346,7 @@ impl Lone {
     }
 }
 
-/// A life of a connection with a gate of its own: up, lost, an outage of every kind, back, drained. The first event is
-/// told before anything is measured.
+/// A life of a connection with a gate of its own: up, lost, an outage of every kind, back, drained.
 const LIFE: [Tell; 23] = [
     Tell::Now(Event::Start),
     Tell::Now(Event::Reached),
@@ -364,7 +374,7 @@ const LIFE: [Tell; 23] = [
 ];
 
 /// When a connection is told something.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Debug)]
 enum Tell {
     /// At its deadline: that it has passed.
     Due,
@@ -388,7 +398,10 @@ fn life(events: usize, rounds: u64) {
 
 // The runtime.
 
-/// Sessions that live for a while, are forgiven and end: four events a round, decided and published by the runtime.
+/// Up, stable, lost, and the next dial: events of a session in [`decisions`].
+const DECISIONS: u64 = 4;
+
+/// Sessions that live for a while, are forgiven and end: decided and published by the runtime under paused time.
 fn decisions(rounds: u64) {
     let policy = Policy::default().stable_after(Duration::from_millis(1)).base(Duration::from_millis(1));
     let connector = connector_fn("bench", |attempt| async move { Ok::<_, Nothing>(attempt.generation()) });

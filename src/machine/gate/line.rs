@@ -184,3 +184,122 @@ impl Hasher for Scatter {
         self.0 = number.wrapping_mul(0x9E37_79B9_7F4A_7C15);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+    use proptest::test_runner::RngSeed;
+    use rand::SeedableRng;
+    use rand::rngs::SmallRng;
+
+    use super::*;
+
+    /// One thing that happens to a line.
+    #[derive(Clone, Debug)]
+    enum Move {
+        Push(u64),
+        Remove(u64),
+        ToTheBack,
+        SwapFirst(usize),
+        Shuffle,
+        Drain,
+    }
+
+    const MEMBERS: u64 = 120;
+
+    fn moves() -> impl Strategy<Value = Move> {
+        let id = || 0..MEMBERS;
+        prop_oneof![
+            20 => id().prop_map(Move::Push),
+            40 => id().prop_map(Move::Remove),
+            10 => Just(Move::ToTheBack),
+            3 => (0..MEMBERS as usize).prop_map(Move::SwapFirst),
+            1 => Just(Move::Shuffle),
+            1 => Just(Move::Drain),
+        ]
+    }
+
+    fn play(line: &mut Line<u64>, one: &Move, rng: &mut SmallRng) {
+        match one {
+            Move::Push(id) if line.rank(*id).is_none() => {
+                let rank = line.push(*id, *id * 2);
+                assert_eq!(rank, line.len() - 1);
+            }
+            Move::Push(_) => {}
+            Move::Remove(id) => {
+                let rank = line.rank(*id);
+                assert_eq!(line.remove(*id), rank);
+            }
+            Move::ToTheBack => line.to_the_back(),
+            Move::SwapFirst(rank) => line.swap_first(*rank),
+            Move::Shuffle => line.shuffle(rng),
+            Move::Drain => drop(line.drain()),
+        }
+    }
+
+    /// The same by moving everybody about.
+    fn play_plainly(line: &mut Vec<u64>, one: &Move, rng: &mut SmallRng) {
+        match one {
+            Move::Push(id) if !line.contains(id) => line.push(*id),
+            Move::Push(_) => {}
+            Move::Remove(id) => line.retain(|other| other != id),
+            Move::ToTheBack if line.is_empty() => {}
+            Move::ToTheBack => line.rotate_left(1),
+            Move::SwapFirst(rank) if *rank < line.len() => line.swap(0, *rank),
+            Move::SwapFirst(_) => {}
+            Move::Shuffle => (1..line.len()).rev().for_each(|last| line.swap(last, below(last + 1, rng))),
+            Move::Drain => line.clear(),
+        }
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig {
+            cases: 48,
+            failure_persistence: None,
+            rng_seed: RngSeed::Fixed(1),
+            ..ProptestConfig::default()
+        })]
+
+        #[test]
+        fn a_line_is_the_list_of_those_who_stand_in_it(
+            seed: u64,
+            moves in prop::collection::vec(moves(), 1..250),
+        ) {
+            let (mut rng, mut plain_rng) = (SmallRng::seed_from_u64(seed), SmallRng::seed_from_u64(seed));
+            let (mut line, mut plain) = (Line::default(), Vec::new());
+            // Enough of them that gaps are closed on the way.
+            for one in (0..MEMBERS).map(Move::Push).chain(moves) {
+                play(&mut line, &one, &mut rng);
+                play_plainly(&mut plain, &one, &mut plain_rng);
+                let order: Vec<(u64, u64)> = line.iter_mut().map(|one| *one).collect();
+                let expected: Vec<(u64, u64)> = plain.iter().map(|id| (*id, *id * 2)).collect();
+                prop_assert_eq!(order, expected, "after {:?}", one);
+                prop_assert_eq!((line.len(), line.is_empty()), (plain.len(), plain.is_empty()));
+                prop_assert_eq!(line.first(), plain.first().copied());
+                for id in 0..MEMBERS {
+                    let rank = plain.iter().position(|other| *other == id);
+                    prop_assert_eq!(line.rank(id), rank, "of {} after {:?}", id, one);
+                    prop_assert_eq!(line.get_mut(id).copied(), rank.map(|_| id * 2));
+                }
+                prop_assert!(line.gaps.len() < MOST_GAPS, "{} gaps", line.gaps.len());
+            }
+        }
+    }
+
+    #[test]
+    fn ten_thousand_in_line_close_up_once_for_many_that_leave() {
+        let (mut line, mut rng) = (Line::default(), SmallRng::seed_from_u64(7));
+        for id in 0..10_000 {
+            line.push(id, ());
+        }
+        line.shuffle(&mut rng);
+        let (mut closed, mut before) = (0, 0);
+        for id in 0..5_000 {
+            line.remove(id);
+            assert!(line.places.len() - line.len() < MOST_GAPS, "whoever looks along the line passes that many gaps");
+            closed += usize::from(line.gaps.is_empty() && before > 1);
+            before = line.gaps.len();
+        }
+        assert!((1..=5_000 / MOST_GAPS).contains(&closed), "closed up {closed} times");
+    }
+}

@@ -410,7 +410,7 @@ impl Gate {
             pace.started(now, rng);
         }
         let lease_ends = add(now, lease.saturating_add(self.policy.quick.base));
-        let id = self.window.start(Flight { member, started: now, lease_ends, epoch: self.epoch });
+        let id = self.window.start(Flight { member, started: now, epoch: self.epoch }, lease_ends);
         Permit { member, id }
     }
 

@@ -13,7 +13,6 @@ use super::Member;
 pub(super) struct Flight {
     pub(super) member: Member,
     pub(super) started: Instant,
-    pub(super) lease_ends: Instant,
     pub(super) epoch: u64,
 }
 
@@ -38,10 +37,10 @@ pub(super) struct Window {
 
 impl Window {
     /// Starts an attempt, and gives the number of its permit: never used twice.
-    pub(super) fn start(&mut self, flight: Flight) -> u64 {
+    pub(super) fn start(&mut self, flight: Flight, lease_ends: Instant) -> u64 {
         let permit = self.first + self.flights.len() as u64;
         self.last_start = Some(flight.started);
-        self.leases.push(Reverse((flight.lease_ends, permit)));
+        self.leases.push(Reverse((lease_ends, permit)));
         self.flights.push_back(Some(flight));
         self.in_flight += 1;
         permit
@@ -136,5 +135,44 @@ impl Window {
     /// The earliest start that is `gap` after the last one.
     pub(super) fn after_gap(&self, gap: Duration) -> Option<Instant> {
         self.last_start.map(|last| add(last, gap))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rand::rngs::SmallRng;
+    use rand::{RngExt, SeedableRng};
+
+    use super::*;
+
+    #[test]
+    fn of_many_under_way_each_is_found_and_the_first_lease_is_known() {
+        let (start, mut rng) = (Instant::now(), SmallRng::seed_from_u64(7));
+        let mut window = Window::default();
+        let mut plain: Vec<(Instant, u64)> = Vec::new();
+        for second in 0..2_000 {
+            let now = add(start, Duration::from_secs(second));
+            if plain.is_empty() || rng.random_bool(0.52) {
+                let member = Member { id: second, credential: 0 };
+                let ends = add(now, Duration::from_secs(rng.random_range(1..900)));
+                let permit = window.start(Flight { member, started: now, epoch: second }, ends);
+                assert!(plain.iter().all(|(_, other)| *other < permit), "numbers grow");
+                plain.push((ends, permit));
+            } else {
+                let (_, permit) = plain.swap_remove(rng.random_range(0..plain.len()));
+                assert!(window.take(permit, now).is_some());
+                assert!(window.take(permit, now).is_none(), "once");
+            }
+            let first = plain.iter().min().copied();
+            assert_eq!(window.in_flight(), plain.len());
+            assert_eq!(window.first_lease_end(), first.map(|(ends, _)| ends));
+            let overdue = first.filter(|(ends, _)| *ends <= now).map(|(_, permit)| permit);
+            assert_eq!(window.overdue(now), overdue);
+        }
+        assert!(plain.len() > 20, "or it shows nothing: {}", plain.len());
+        for (_, permit) in plain {
+            window.take(permit, start);
+        }
+        assert_eq!((window.flights.len(), window.leases.len()), (0, 0), "nothing is left behind");
     }
 }
