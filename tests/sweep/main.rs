@@ -1,0 +1,15 @@
+//! Every future of the public API, dropped after each number of polls that it has, and a panic at every place where
+//! code of the user runs: after each, nothing is held, the next one is served, and whoever goes on goes on by the rules.
+//!
+//! Time is paused, and each run has a runtime of its own, so that what it leaves behind can be counted.
+
+#![cfg(test)]
+
+#[path = "../common/mod.rs"]
+mod common;
+mod cut;
+mod keep;
+mod run;
+mod shared;
+mod waits;
+mod world;
