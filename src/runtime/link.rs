@@ -177,7 +177,7 @@ impl<C: Connector> Live<C> {
     pub fn report(&self, error: impl Into<BoxError>) {
         let Slot { control, connector, .. } = &*self.lent.slot;
         if self.lent.slot.retire(&self.lent) {
-            let cause = judge(control, &**connector, "report", Ended::Report, error.into());
+            let cause = judge(control, &**connector, "report", Ended::Report, error);
             control.report(self.lent.generation, cause);
         } else {
             control.board.ignore_report();

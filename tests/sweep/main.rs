@@ -8,7 +8,10 @@
 #[path = "../common/mod.rs"]
 mod common;
 mod cut;
+mod formats;
+mod fuse;
 mod keep;
+mod panics;
 mod run;
 mod shared;
 mod waits;
