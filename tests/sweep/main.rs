@@ -7,6 +7,7 @@
 
 #[path = "../common/mod.rs"]
 mod common;
+mod clock;
 mod cut;
 mod formats;
 mod fuse;

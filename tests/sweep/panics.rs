@@ -6,10 +6,11 @@ use std::sync::{Arc, Mutex};
 
 use steadfast::machine::{Action, Event, Transition};
 use steadfast::{Cause, Clock, Failure, Handle, Lease, Link, Session, State, StopReason, Supervisor};
-use tokio::task::JoinHandle;
+use tokio::task::{JoinHandle, yield_now};
 use tokio::time::{sleep, timeout};
 
 use crate::common::{Answer, Dialler, Manner, lock, ms, plain, secs};
+use crate::clock::suspended_clock;
 use crate::formats::Formats;
 use crate::fuse::Place::{self, *};
 use crate::fuse::{Fault, Fragile, Fuse, Glass, Raw, Watched};
@@ -24,9 +25,10 @@ const KEEP: [Place; 15] = [
     DropConnection, DropDial, Observer, Source,
 ];
 
-/// A panic here ends an attempt or a session, so the status says so.
+/// A panic here ends an attempt or a session, so the status says so. (One over an error's text or source may be the
+/// log's.)
 fn is_told(place: Place) -> bool {
-    matches!(place, Check | CheckCall | Classify | Connect | ConnectCall | Convert | Session | SessionCall | Source)
+    matches!(place, Check | CheckCall | Classify | Connect | ConnectCall | Convert | Session | SessionCall)
 }
 
 /// One supervisor that may panic, another one behind the same gate, and all that can be seen of them.
@@ -34,8 +36,9 @@ struct Stage {
     world: World,
     fuse: Arc<Fuse>,
     supervisor: Arc<Supervisor<Fragile>>,
-    other: Link<Dialler>,
-    transitions: Arc<Mutex<Vec<Transition>>>,
+    other: JoinHandle<Link<Dialler>>,
+    /// Each with how many attempts the gate knew of afterwards.
+    transitions: Arc<Mutex<Vec<(Transition, usize)>>>,
     watching: JoinHandle<Vec<Cause>>,
 }
 
@@ -45,20 +48,27 @@ impl Stage {
         let world = World::new([Answer::Fail(0, Failure::Transient), Answer::Accept(50), Answer::Silent]);
         let connector = Fragile { inner: world.server.connector(), fuse: Arc::clone(&fuse) };
         let transitions = Arc::new(Mutex::new(Vec::new()));
-        let (record, passed) = (Arc::clone(&transitions), Arc::clone(&fuse));
+        let (record, passed, gate) = (Arc::clone(&transitions), Arc::clone(&fuse), world.gate.clone());
         let supervisor = Supervisor::builder(connector)
             .policy(plain().attempt_deadline(secs(3)).close(secs(1)))
             .gate(&world.gate)
             .clock(clock)
             .seed(7)
             .on_transition(move |transition| {
-                lock(&record).push(*transition);
+                lock(&record).push((*transition, gate.status().in_flight));
                 passed.pass(Observer);
             })
             .build()
             .expect("valid settings");
         let watching = tokio::spawn(causes(supervisor.handle()));
-        let other = world.other(&world.next, 99);
+        let (gate, next) = (world.gate.clone(), Arc::clone(&world.next));
+        let other = tokio::spawn(async move {
+            // It waits behind the first attempt of the one that may panic.
+            yield_now().await;
+            let link = World::other_of(&gate, &next, 99);
+            timeout(secs(10), link.ready()).await.expect("those who share the gate are served").unwrap();
+            link
+        });
         Self { world, fuse, supervisor: Arc::new(supervisor), other, transitions, watching }
     }
 
@@ -74,8 +84,8 @@ impl Stage {
             assert!(causes.iter().any(|cause| cause.contains(&fuse.message())), "{}: {causes:#?}", fuse.message());
         }
         follows_the_curve(&lock(&transitions));
-        // Those who share the gate do not notice.
-        assert_eq!(other.current().expect("the other one is served").generation(), 1);
+        let other = other.await.expect("no panic");
+        assert_eq!(other.current().expect("it is still live").generation(), 1);
         let gate = world.gate.status();
         assert_eq!((gate.in_flight, gate.waiting), (0, 0), "{gate:?}");
         assert_eq!((world.server.open().now(), world.server.in_flight().now()), (0, 0), "open and half open");
@@ -105,9 +115,15 @@ async fn causes(mut handle: Handle) -> Vec<Cause> {
     }
 }
 
-/// After each failed attempt there is a wait of at least the curve's base, and nobody dials before it is over.
-fn follows_the_curve(transitions: &[Transition]) {
+/// After each failed attempt its slot is free, and there is a wait of at least the curve's base; nobody dials before it
+/// is over.
+fn follows_the_curve(transitions: &[(Transition, usize)]) {
+    for (transition, in_flight) in transitions {
+        let dials = matches!(transition.action, Action::Dial { .. });
+        assert_eq!(*in_flight, usize::from(dials), "after {transition:?}");
+    }
     for pair in transitions.windows(2) {
+        let pair = [pair[0].0, pair[1].0];
         if let (Action::Wait, Event::Failed(_) | Event::TimedOut, State::Connecting) =
             (pair[0].action, pair[0].event, pair[0].from)
         {
@@ -187,6 +203,55 @@ fn live(
         pass();
         Ok(ControlFlow::Continue(()))
     })
+}
+
+/// A life in `keep`: a report of a young connection, a check that is fine, one that fails, one that hangs until its
+/// connection is reported, and a drain while it is held.
+async fn keep(fuse: Arc<Fuse>) -> bool {
+    let (clock, wall) = suspended_clock();
+    let stage = Stage::new(Arc::clone(&fuse), clock);
+    *lock(&stage.world.server.close) = Manner::Hangs;
+    let link = stage.supervisor.keep().expect("it is idle");
+    let handle = link.handle();
+    let report = || {
+        let live = link.current().expect("it is back by now");
+        live.report(Raw(Fault::new(&fuse, Failure::Transient.because("broken"))));
+    };
+    sleep(secs(17)).await;
+    report();
+    for manner in [Manner::Fine, Manner::Fails, Manner::Hangs] {
+        sleep(secs(42)).await;
+        *lock(&stage.world.server.check) = manner;
+        *lock(&wall) += secs(3_600);
+        // Noticed at the next full 5 s, which is in 1 s; a check that hangs does so for 3 s.
+        sleep(secs(3)).await;
+    }
+    report();
+    sleep(secs(45)).await;
+    *lock(&stage.world.server.close) = Manner::Fine;
+    let held = link.current().expect("it is back by now");
+    drop(handle.drain());
+    sleep(ms(500)).await;
+    drop(held);
+    timeout(secs(2), handle.drain()).await.expect("drained within its bound");
+    drop(link);
+    stage.is_whole(4).await
+}
+
+#[test]
+fn a_panic_anywhere_in_keep_is_told_and_got_over() {
+    for place in KEEP {
+        for blows in [1, 2] {
+            assert!(sweep(&[place], blows, keep) > 0, "{place:?} is never passed");
+        }
+    }
+}
+
+#[test]
+fn panics_in_a_row_at_different_places_of_keep_are_got_over() {
+    for blows in [2, 3] {
+        assert!(sweep(&KEEP, blows, keep) > 60);
+    }
 }
 
 #[test]
