@@ -5,9 +5,9 @@
 
 #![cfg(test)]
 
+mod clock;
 #[path = "../common/mod.rs"]
 mod common;
-mod clock;
 mod cut;
 mod formats;
 mod fuse;
@@ -15,5 +15,6 @@ mod keep;
 mod panics;
 mod run;
 mod shared;
+mod time;
 mod waits;
 mod world;

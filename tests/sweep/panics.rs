@@ -3,26 +3,52 @@
 
 use std::ops::ControlFlow;
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use steadfast::machine::{Action, Event, Transition};
 use steadfast::{Cause, Clock, Failure, Handle, Lease, Link, Session, State, StopReason, Supervisor};
 use tokio::task::{JoinHandle, yield_now};
 use tokio::time::{sleep, timeout};
 
+use crate::clock::Clocks;
 use crate::common::{Answer, Dialler, Manner, lock, ms, plain, secs};
-use crate::clock::suspended_clock;
 use crate::formats::Formats;
 use crate::fuse::Place::{self, *};
 use crate::fuse::{Fault, Fragile, Fuse, Glass, Raw, Watched};
 use crate::world::{World, in_paused_time, opens_at, served_by};
 
 const RUN: [Place; 14] = [
-    Classify, Close, CloseCall, Connect, ConnectCall, Convert, Display, DropClose, DropConnection, DropDial,
-    DropSession, Observer, Session, SessionCall,
+    Classify,
+    Close,
+    CloseCall,
+    Connect,
+    ConnectCall,
+    Convert,
+    Display,
+    DropClose,
+    DropConnection,
+    DropDial,
+    DropSession,
+    Observer,
+    Session,
+    SessionCall,
 ];
 const KEEP: [Place; 15] = [
-    Check, CheckCall, Classify, Close, CloseCall, Connect, ConnectCall, Convert, Display, DropCheck, DropClose,
-    DropConnection, DropDial, Observer, Source,
+    Check,
+    CheckCall,
+    Classify,
+    Close,
+    CloseCall,
+    Connect,
+    ConnectCall,
+    Convert,
+    Display,
+    DropCheck,
+    DropClose,
+    DropConnection,
+    DropDial,
+    Observer,
+    Source,
 ];
 
 /// A panic here ends an attempt or a session, so the status says so. (One over an error's text or source may be the
@@ -208,8 +234,8 @@ fn live(
 /// A life in `keep`: a report of a young connection, a check that is fine, one that fails, one that hangs until its
 /// connection is reported, and a drain while it is held.
 async fn keep(fuse: Arc<Fuse>) -> bool {
-    let (clock, wall) = suspended_clock();
-    let stage = Stage::new(Arc::clone(&fuse), clock);
+    let clocks = Clocks::ahead(Duration::ZERO);
+    let stage = Stage::new(Arc::clone(&fuse), clocks.clock());
     *lock(&stage.world.server.close) = Manner::Hangs;
     let link = stage.supervisor.keep().expect("it is idle");
     let handle = link.handle();
@@ -222,7 +248,7 @@ async fn keep(fuse: Arc<Fuse>) -> bool {
     for manner in [Manner::Fine, Manner::Fails, Manner::Hangs] {
         sleep(secs(42)).await;
         *lock(&stage.world.server.check) = manner;
-        *lock(&wall) += secs(3_600);
+        clocks.suspend(secs(3_600));
         // Noticed at the next full 5 s, which is in 1 s; a check that hangs does so for 3 s.
         sleep(secs(3)).await;
     }

@@ -103,7 +103,10 @@ fn no_status_is_lost_by_a_call_of_changed_that_is_dropped() {
     assert!(polls > 7, "{polls}");
 }
 
-async fn until_drained(_: steadfast::Lease<crate::common::Conn>, session: Session) -> Result<ControlFlow<()>, BoxError> {
+async fn until_drained(
+    _: steadfast::Lease<crate::common::Conn>,
+    session: Session,
+) -> Result<ControlFlow<()>, BoxError> {
     session.draining().await;
     sleep(ms(300)).await;
     Ok(ControlFlow::Continue(()))

@@ -7,8 +7,7 @@ use std::time::Duration;
 
 use steadfast::machine::{Action, GateStatus};
 use steadfast::{
-    Attempt, BoxError, Connector, Ended, Endpoint, Failure, Gate, Lease, Link, Policy, Session, StopReason,
-    Supervisor,
+    Attempt, BoxError, Connector, Ended, Endpoint, Failure, Gate, Lease, Link, Policy, Session, StopReason, Supervisor,
 };
 use tokio::task::yield_now;
 use tokio::time::{Instant, sleep, timeout};
@@ -92,7 +91,8 @@ impl World {
         self.server.turn(|_| Answer::Accept(0));
         *lock(&self.server.close) = Manner::Fine;
         let generation = handle.status().generation;
-        let again = timeout(secs(5), supervisor.run(|_, session| async move { broken_off(session.generation()) })).await;
+        let again =
+            timeout(secs(5), supervisor.run(|_, session| async move { broken_off(session.generation()) })).await;
         assert_eq!(again.expect("served again").expect("not stopped"), generation + 1);
         drop(supervisor);
         self.holds_nothing(0);
