@@ -37,7 +37,7 @@ mod lifecycle;
 mod policy;
 mod time;
 
-pub use backoff::{Backoff, Growth, Jitter, Step};
+pub use self::backoff::{Backoff, Growth, Jitter, Step};
 pub use event::{Action, Event, State, StopReason, Transition, WaitCause};
 pub use failure::{Classified, Failure};
 pub use gate::{Admission, Gate, GateStatus, Member, Mode, Permit, Settled, Tenure, Wait};

@@ -4,13 +4,11 @@
 //! hold errors of the user, so what is replaced is dropped after the lock is released.
 
 use std::pin::pin;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Instant;
-
-use tokio::sync::Notify;
 
 use super::control::Owner;
 use super::error::Stopped;
+use super::sync::{Counted, CountedWeak, Mutex, MutexGuard, Notify, unpoisoned};
 use crate::machine::{Action, State, StopReason, Transition, WaitCause};
 use crate::observe::{Cause, Status};
 
@@ -43,7 +41,7 @@ struct Posted {
     /// Counts how often supervision ended.
     stops: u64,
     activity: Activity,
-    owner: Weak<Owner>,
+    owner: CountedWeak<Owner>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -64,8 +62,13 @@ pub(super) enum If {
 
 impl Board {
     pub(super) fn new(now: Instant) -> Self {
-        let posted =
-            Posted { status: Status::new(now), version: 0, stops: 0, activity: Activity::Idle, owner: Weak::new() };
+        let posted = Posted {
+            status: Status::new(now),
+            version: 0,
+            stops: 0,
+            activity: Activity::Idle,
+            owner: CountedWeak::new(),
+        };
         Self { posted: Mutex::new(posted), news: Notify::new(), arrivals: Notify::new() }
     }
 
@@ -78,16 +81,16 @@ impl Board {
     pub(super) fn begin_keep(
         &self,
         now: Instant,
-        new_owner: impl FnOnce() -> Arc<Owner>,
+        new_owner: impl FnOnce() -> Counted<Owner>,
         first: impl FnOnce(),
-    ) -> Result<(Arc<Owner>, bool), Stopped> {
+    ) -> Result<(Counted<Owner>, bool), Stopped> {
         let mut posted = self.posted();
         let begins = posted.activity != Activity::Keep;
         if begins {
             posted.begin(now, Activity::Keep, first)?;
         }
         let owner = posted.owner.upgrade().unwrap_or_else(new_owner);
-        posted.owner = Arc::downgrade(&owner);
+        posted.owner = Counted::downgrade(&owner);
         Ok((owner, begins))
     }
 
@@ -197,7 +200,7 @@ impl Board {
     }
 
     fn posted(&self) -> MutexGuard<'_, Posted> {
-        self.posted.lock().unwrap_or_else(PoisonError::into_inner)
+        unpoisoned(self.posted.lock())
     }
 }
 

@@ -95,3 +95,62 @@ impl fmt::Display for Panicked {
 }
 
 impl Error for Panicked {}
+
+#[cfg(test)]
+mod tests {
+    use std::panic::panic_any;
+
+    use super::*;
+
+    /// What is thrown, and throws again when it is dropped.
+    struct Again(u32);
+
+    impl Drop for Again {
+        fn drop(&mut self) {
+            if self.0 > 0 {
+                panic_any(Self(self.0 - 1));
+            }
+        }
+    }
+
+    #[test]
+    fn what_was_thrown_may_throw_again_when_it_is_dropped() {
+        let panicked = call(|| panic_any(Again(3))).unwrap_err();
+        assert_eq!(panicked.to_string(), "panicked: (no message)");
+    }
+
+    /// A future that panics in its poll, in its drop, or in both.
+    struct Bad {
+        poll: bool,
+        drop: bool,
+    }
+
+    impl Future for Bad {
+        type Output = u32;
+
+        fn poll(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<u32> {
+            assert!(!self.poll, "in the poll");
+            Poll::Ready(7)
+        }
+    }
+
+    impl Drop for Bad {
+        fn drop(&mut self) {
+            assert!(!self.drop, "in the drop");
+        }
+    }
+
+    #[test]
+    fn a_panic_in_the_drop_of_a_future_takes_nothing_of_its_outcome() {
+        let mut cx = Context::from_waker(std::task::Waker::noop());
+        for (poll, drop) in [(false, false), (false, true), (true, false), (true, true)] {
+            let mut caught = Boxed::boxed(Bad { poll, drop });
+            let Poll::Ready(outcome) = Pin::new(&mut caught).poll(&mut cx) else { panic!("it is ready at once") };
+            let expected = if poll { Err("panicked: in the poll".to_owned()) } else { Ok(7) };
+            assert_eq!(outcome.map_err(|panicked| panicked.to_string()), expected);
+            assert!(Pin::new(&mut caught).poll(&mut cx).is_pending(), "it has said what it had to say");
+            let unpolled = Caught::new(Bad { poll, drop });
+            mem::drop(unpolled);
+        }
+    }
+}

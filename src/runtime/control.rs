@@ -3,8 +3,7 @@
 //! Locks are taken in the order board, machine, gate. No code of the user runs under any of them, and nobody is woken.
 
 use std::fmt;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use rand::SeedableRng;
@@ -18,6 +17,7 @@ use super::connector::BoxError;
 use super::error::Stopped;
 use super::gate::{Gate, Wakes};
 use super::mailbox::{Mailbox, Post};
+use super::sync::{AtomicBool, AtomicU64, Counted, Mutex, MutexGuard, Ordering, unpoisoned};
 use crate::machine::{Action, Event, Failure, Lifecycle, Member, Policy, State, StopReason, Transition, add};
 use crate::observe::{Cause, Endpoint, Limiter, Line};
 
@@ -130,8 +130,8 @@ impl Control {
     // Beginning and ending.
 
     /// Gives the owner of the kept connection, and whether the caller has to start its task.
-    pub(super) fn begin_keep(self: &Arc<Self>) -> Result<(Arc<Owner>, bool), Stopped> {
-        let owner = || Arc::new(Owner { control: Arc::clone(self) });
+    pub(super) fn begin_keep(self: &Arc<Self>) -> Result<(Counted<Owner>, bool), Stopped> {
+        let owner = || Counted::new(Owner { control: Arc::clone(self) });
         self.board.begin_keep(self.clock.now(), owner, || self.mailbox.clear())
     }
 
@@ -369,15 +369,15 @@ impl Control {
     }
 
     fn own_log(&self) -> MutexGuard<'_, Log> {
-        self.log.lock().unwrap_or_else(PoisonError::into_inner)
+        unpoisoned(self.log.lock())
     }
 
     fn machine(&self) -> MutexGuard<'_, Machine> {
-        self.machine.lock().unwrap_or_else(PoisonError::into_inner)
+        unpoisoned(self.machine.lock())
     }
 
     fn reports(&self) -> MutexGuard<'_, Option<(u64, Cause)>> {
-        self.report.lock().unwrap_or_else(PoisonError::into_inner)
+        unpoisoned(self.report.lock())
     }
 }
 

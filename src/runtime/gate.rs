@@ -3,14 +3,14 @@
 use std::collections::HashMap;
 use std::fmt;
 use std::num::NonZeroUsize;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 use std::time::Instant;
 
 use super::clock::Clock;
 use super::control::Control;
 use super::error::BuildError;
 use super::mailbox::Post;
+use super::sync::{AtomicBool, Mutex, MutexGuard, Ordering, unpoisoned};
 use crate::machine::{self, GateStatus, Lifecycle, Member, Mode, Policy};
 use crate::observe::{Cause, Endpoint, Limiter};
 
@@ -113,7 +113,7 @@ impl Gate {
     }
 
     fn failure(&self) -> MutexGuard<'_, Option<Cause>> {
-        self.0.last_failure.lock().unwrap_or_else(PoisonError::into_inner)
+        unpoisoned(self.0.last_failure.lock())
     }
 
     /// Whether it is closed, that is, whether everybody may dial: one load. It is as of the last call to the gate.
@@ -155,11 +155,11 @@ impl Gate {
 
     /// The limit on the lines that its connections log.
     pub(super) fn log(&self) -> MutexGuard<'_, Limiter<10>> {
-        self.0.log.lock().unwrap_or_else(PoisonError::into_inner)
+        unpoisoned(self.0.log.lock())
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        self.0.state.lock().unwrap_or_else(PoisonError::into_inner)
+        unpoisoned(self.0.state.lock())
     }
 }
 

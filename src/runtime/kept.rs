@@ -6,14 +6,13 @@ use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
-use tokio::time::{Sleep, sleep, timeout};
-
 use super::caught::{self, Boxed};
 use super::connector::{Connector, Ended};
 use super::control::Control;
 use super::link::{Lent, Slot};
 use super::shell::{Over, Tenant, goodbye, judge};
 use super::supervisor::Membership;
+use super::sync::{Sleep, sleep, timeout};
 use crate::machine::Failure;
 use crate::observe::Cause;
 

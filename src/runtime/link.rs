@@ -3,10 +3,7 @@
 use std::fmt;
 use std::ops::Deref;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
-
-use arc_swap::ArcSwapOption;
 
 use super::board::stopped;
 use super::connector::{BoxError, Connector, Ended};
@@ -14,13 +11,14 @@ use super::control::{Control, Owner};
 use super::error::{NotReady, Stopped};
 use super::handle::Handle;
 use super::shell::judge;
+use super::sync::{ArcSwapOption, AtomicU64, Counted, Guard, Ordering, timeout_at};
 
 /// Shared access to whichever connection of a supervisor is live. Cheap to clone.
 ///
 /// All the links of a supervisor own its connection together: with the last of them it ends. A [`Handle`] does not.
 pub struct Link<C: Connector> {
     slot: Arc<Slot<C>>,
-    owner: Arc<Owner>,
+    owner: Counted<Owner>,
 }
 
 /// Where the live connection is found.
@@ -60,18 +58,23 @@ impl<C: Connector> Slot<C> {
         live
     }
 
+    #[inline]
     fn live(&self) -> Option<Live<C>> {
-        self.current.load_full().map(|lent| Live { lent }).filter(Live::is_live)
+        let lent = self.current.load();
+        let generation = lent.as_ref()?.generation;
+        // The slot is at hand; what was lent would have to be followed to it.
+        (self.generation.load(Ordering::Acquire) == generation).then_some(Live { lent })
     }
 }
 
 impl<C: Connector> Link<C> {
-    pub(super) const fn new(slot: Arc<Slot<C>>, owner: Arc<Owner>) -> Self {
+    pub(super) const fn new(slot: Arc<Slot<C>>, owner: Counted<Owner>) -> Self {
         Self { slot, owner }
     }
 
     /// The live connection, if there is one at this instant; never an ended one.
     #[must_use]
+    #[inline]
     pub fn current(&self) -> Option<Live<C>> {
         self.slot.live()
     }
@@ -79,7 +82,7 @@ impl<C: Connector> Link<C> {
     /// A link for hot loops: it remembers the connection and looks again only when the generation has changed.
     #[must_use]
     pub fn cached(&self) -> CachedLink<C> {
-        CachedLink { link: self.clone(), live: None }
+        CachedLink { link: self.clone(), generation: 0, live: None }
     }
 
     /// Waits for a live connection. **Without bound**: while the server is down it waits, and
@@ -93,6 +96,9 @@ impl<C: Connector> Link<C> {
     ///
     /// Safe: nothing is lost.
     pub async fn ready(&self) -> Result<Live<C>, Stopped> {
+        if let Some(live) = self.current() {
+            return Ok(live);
+        }
         let board = &self.slot.control.board;
         board.until_arrival(|| self.current().map(Ok).or_else(|| board.stopped().map(Err))).await
     }
@@ -109,12 +115,15 @@ impl<C: Connector> Link<C> {
     ///
     /// Safe: nothing is lost.
     pub async fn ready_by(&self, deadline: Instant) -> Result<Live<C>, NotReady> {
+        if let Some(live) = self.current() {
+            return Ok(live);
+        }
         let control = &self.slot.control;
         let ready = control.board.until(|| match self.current() {
             Some(live) => Some(Ok(live)),
             None => not_ready(control, deadline).map(Err),
         });
-        match tokio::time::timeout_at(control.clock.timer(Some(deadline)), ready).await {
+        match timeout_at(control.clock.timer(Some(deadline)), ready).await {
             Ok(outcome) => outcome,
             Err(_) => Err(NotReady::Elapsed { cause: control.last_failure() }),
         }
@@ -140,7 +149,7 @@ fn not_ready(control: &Control, deadline: Instant) -> Option<NotReady> {
 
 impl<C: Connector> Clone for Link<C> {
     fn clone(&self) -> Self {
-        Self { slot: Arc::clone(&self.slot), owner: Arc::clone(&self.owner) }
+        Self { slot: Arc::clone(&self.slot), owner: Counted::clone(&self.owner) }
     }
 }
 
@@ -154,54 +163,74 @@ impl<C: Connector> fmt::Debug for Link<C> {
 
 /// A connection that was live when it was lent; dereferences to it.
 ///
-/// The supervisor ends a generation by closing it, so what is held for longer is a closed connection.
+/// The supervisor ends a generation by closing it, so what is held for longer is a closed connection. May be held across
+/// an await and sent to another thread. A thread borrows up to eight at once; what it lends beyond that, and a clone,
+/// counts a reference, which costs several times as much where threads share the connection.
 pub struct Live<C: Connector> {
-    lent: Arc<Lent<C>>,
+    /// Never empty. Borrowed from the slot, so that lending writes to no count that threads share; whoever empties the
+    /// slot turns what is still borrowed into counted references.
+    lent: Guard<Option<Arc<Lent<C>>>>,
 }
 
 impl<C: Connector> Live<C> {
     /// Its number, never used twice by its supervisor.
     #[must_use]
+    #[inline]
     pub fn generation(&self) -> u64 {
-        self.lent.generation
+        self.lent().generation
     }
 
     /// Whether it is still the live one.
     #[must_use]
+    #[inline]
     pub fn is_live(&self) -> bool {
-        self.lent.slot.generation.load(Ordering::Acquire) == self.lent.generation
+        let lent = self.lent();
+        lent.slot.generation.load(Ordering::Acquire) == lent.generation
     }
 
     /// Says that it broke. From now on nobody is lent it any more, and the supervisor replaces it; what the error means
     /// is up to [`Connector::classify`]. Ignored, and counted in the status, if this generation is already gone.
     pub fn report(&self, error: impl Into<BoxError>) {
-        let Slot { control, connector, .. } = &*self.lent.slot;
-        if self.lent.slot.retire(&self.lent) {
+        let lent = self.lent();
+        let Slot { control, connector, .. } = &*lent.slot;
+        if lent.slot.retire(lent) {
             let cause = judge(control, &**connector, "report", Ended::Report, error);
-            control.report(self.lent.generation, cause);
+            control.report(lent.generation, cause);
         } else {
             control.board.ignore_report();
         }
+    }
+
+    /// Counted, so that it may be kept.
+    fn counted(self) -> Self {
+        Self { lent: Guard::from_inner(Guard::into_inner(self.lent)) }
+    }
+
+    #[inline]
+    fn lent(&self) -> &Arc<Lent<C>> {
+        let Some(lent) = &*self.lent else { unreachable!("only what was found is lent") };
+        lent
     }
 }
 
 impl<C: Connector> Clone for Live<C> {
     fn clone(&self) -> Self {
-        Self { lent: Arc::clone(&self.lent) }
+        Self { lent: Guard::from_inner(Some(Arc::clone(self.lent()))) }
     }
 }
 
 impl<C: Connector> Deref for Live<C> {
     type Target = C::Connection;
 
+    #[inline]
     fn deref(&self) -> &C::Connection {
-        &self.lent.connection
+        &self.lent().connection
     }
 }
 
 impl<C: Connector> fmt::Debug for Live<C> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Live").field("generation", &self.lent.generation).finish_non_exhaustive()
+        f.debug_struct("Live").field("generation", &self.generation()).finish_non_exhaustive()
     }
 }
 
@@ -211,17 +240,26 @@ impl<C: Connector> fmt::Debug for Live<C> {
 /// drain waits for whoever holds a connection, so an idle cache costs it its bound.
 pub struct CachedLink<C: Connector> {
     link: Link<C>,
+    /// That of `live`, 0 without one.
+    generation: u64,
     live: Option<Live<C>>,
 }
 
 impl<C: Connector> CachedLink<C> {
     /// The live connection, if there is one at this instant; never an ended one.
     #[must_use]
+    #[inline]
     pub fn current(&mut self) -> Option<&Live<C>> {
-        if !self.live.as_ref().is_some_and(Live::is_live) {
-            self.live = self.link.current();
+        if self.link.slot.generation.load(Ordering::Acquire) != self.generation {
+            self.look_again();
         }
         self.live.as_ref()
+    }
+
+    #[cold]
+    fn look_again(&mut self) {
+        self.live = self.link.current().map(Live::counted);
+        self.generation = self.live.as_ref().map_or(0, Live::generation);
     }
 
     /// The link that it was made from.

@@ -3,9 +3,9 @@
 //! A thousand calls of `reconnect()` before the shell looks are one bit, and so one event. What a bit stands for beyond
 //! itself (which generation broke, and why) lies in a slot beside it, of which there is one.
 
-use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Mutex, PoisonError};
 use std::task::{Context, Poll, Waker};
+
+use super::sync::{AtomicU32, Mutex, MutexGuard, Ordering, unpoisoned};
 
 /// What can be posted; taken in this order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -98,8 +98,8 @@ impl Mailbox {
         Post::ALL.into_iter().find(|post| bits & post.bit() != 0 && self.take(*post))
     }
 
-    fn waker(&self) -> std::sync::MutexGuard<'_, Option<Waker>> {
-        self.waker.lock().unwrap_or_else(PoisonError::into_inner)
+    fn waker(&self) -> MutexGuard<'_, Option<Waker>> {
+        unpoisoned(self.waker.lock())
     }
 }
 

@@ -10,11 +10,14 @@ mod gate;
 mod handle;
 mod kept;
 mod link;
+#[cfg(all(test, steadfast_loom))]
+mod loom_tests;
 mod mailbox;
 mod session;
 mod shell;
 mod supervisor;
 mod suspend;
+mod sync;
 
 pub use clock::Clock;
 pub use connector::{Attempt, BoxError, Connector, ConnectorFn, Ended, classify, connector_fn};

@@ -4,17 +4,16 @@ use std::fmt;
 use std::future::Future;
 use std::ops::{ControlFlow, Deref, DerefMut};
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
-
-use tokio::time::{Sleep, sleep};
 
 use super::caught::{self, Boxed, Caught, Panicked};
 use super::connector::{BoxError, Connector, Ended};
 use super::control::Control;
 use super::mailbox::Post;
 use super::shell::{Over, Tenant, goodbye, judge};
+use super::sync::{Mutex, Sleep, sleep, unpoisoned};
 use crate::machine::{Failure, State};
 use crate::observe::Cause;
 
@@ -55,7 +54,7 @@ impl<T> DerefMut for Lease<T> {
 
 impl<T> Drop for Lease<T> {
     fn drop(&mut self) {
-        *self.home.lock().unwrap_or_else(PoisonError::into_inner) = self.connection.take();
+        *unpoisoned(self.home.lock()) = self.connection.take();
     }
 }
 
@@ -187,7 +186,7 @@ where
         (self.running, self.doubted) = (None, None);
         let unlent = self.opened.take().map(|(connection, _)| connection);
         let home = self.home.take();
-        let came_home = home.and_then(|home| home.lock().unwrap_or_else(PoisonError::into_inner).take());
+        let came_home = home.and_then(|home| unpoisoned(home.lock()).take());
         let connection = unlent.or(came_home)?;
         let bound = self.control.policy.close;
         Some(Boxed::boxed(goodbye(Arc::clone(&self.connector), bound, connection, |connection| connection)))

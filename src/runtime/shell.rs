@@ -12,14 +12,13 @@ use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::{Duration, Instant};
 
-use tokio::time::Sleep;
-
 use super::caught::{self, Boxed, Panicked};
 use super::connector::{Attempt, BoxError, Connector, Ended, Reached};
 use super::control::Control;
 use super::error::Stopped;
 use super::mailbox::Post;
 use super::suspend;
+use super::sync::{Sleep, sleep, timeout};
 use crate::machine::{Action, Event, Failure, StopReason};
 use crate::observe::Cause;
 
@@ -95,7 +94,7 @@ impl<C: Connector, T: Tenant<C>> Shell<C, T> {
 
     /// Goes on until supervision ends.
     pub(super) async fn drive(&mut self) -> Stopped {
-        let mut sleep = pin!(tokio::time::sleep(Duration::ZERO));
+        let mut sleep = pin!(sleep(Duration::ZERO));
         let mut set_for = None;
         let reason = loop {
             if let Stage::Stopped(reason) = self.stage {
@@ -114,7 +113,7 @@ impl<C: Connector, T: Tenant<C>> Shell<C, T> {
             self.take(news);
         };
         if let Some(closing) = self.closing.take() {
-            // A panic in it was said goodbye to as well.
+            // A panic in it changes nothing: either way the connection is gone.
             let _ = closing.await;
         }
         Stopped::new(reason, self.control.board.last_failure())
@@ -334,6 +333,6 @@ pub(super) async fn goodbye<C: Connector, H: Send>(
     connection: impl Fn(&H) -> &C::Connection,
 ) {
     // A panic or a missed bound changes nothing: the connection is dropped, and not while a panic unwinds.
-    let _ = tokio::time::timeout(bound, caught::run(|| connector.close(connection(&held)))).await;
+    let _ = timeout(bound, caught::run(|| connector.close(connection(&held)))).await;
     let _ = caught::call(|| drop(held));
 }

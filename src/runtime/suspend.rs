@@ -5,7 +5,7 @@
 //! contain it. A wall clock that is set back tells nothing, one that is set ahead costs a check.
 
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, Weak};
 use std::time::Duration;
 
 use rand::RngExt;
@@ -14,6 +14,7 @@ use tokio::runtime::{Handle, Id};
 
 use super::clock::Clock;
 use super::control::Control;
+use super::sync::unpoisoned;
 
 /// Puts a supervisor on the list of the current runtime's watcher, and starts one if there is none.
 pub(super) fn watch(control: &Arc<Control>) {
@@ -55,7 +56,7 @@ static WATCHED: Mutex<Vec<Watched>> = Mutex::new(Vec::new());
 static NEXT: AtomicU64 = AtomicU64::new(0);
 
 fn watched() -> MutexGuard<'static, Vec<Watched>> {
-    WATCHED.lock().unwrap_or_else(PoisonError::into_inner)
+    unpoisoned(WATCHED.lock())
 }
 
 struct Watcher {
