@@ -43,12 +43,20 @@ pub(crate) struct Fuse {
     first: usize,
     blows: usize,
     passed: AtomicUsize,
+    /// Connections that were dropped while a panic unwound: one that panics itself would abort the process.
+    unwound: AtomicUsize,
 }
 
 impl Fuse {
     pub(crate) fn new(places: &[Place], first: usize, blows: usize) -> Arc<Self> {
         LazyLock::force(&QUIET);
-        Arc::new(Self { places: places.to_vec(), first, blows, passed: AtomicUsize::new(0) })
+        Arc::new(Self {
+            places: places.to_vec(),
+            first,
+            blows,
+            passed: AtomicUsize::default(),
+            unwound: AtomicUsize::default(),
+        })
     }
 
     /// A panic in a drop while another one unwinds would abort the process, whoever catches it.
@@ -65,6 +73,10 @@ impl Fuse {
     /// Nothing panics any more. Whether something did.
     pub(crate) fn disarm(&self) -> bool {
         self.passed.fetch_max(self.first + self.blows, Ordering::SeqCst) > self.first
+    }
+
+    pub(crate) fn unwound(&self) -> usize {
+        self.unwound.load(Ordering::SeqCst)
     }
 
     /// Whether one panic at one place is asked for.
@@ -129,6 +141,9 @@ pub(crate) struct Glass {
 
 impl Drop for Glass {
     fn drop(&mut self) {
+        if std::thread::panicking() {
+            self.fuse.unwound.fetch_add(1, Ordering::SeqCst);
+        }
         self.fuse.pass(Place::DropConnection);
     }
 }

@@ -110,6 +110,7 @@ impl Stage {
             assert!(causes.iter().any(|cause| cause.contains(&fuse.message())), "{}: {causes:#?}", fuse.message());
         }
         follows_the_curve(&lock(&transitions));
+        assert_eq!(fuse.unwound(), 0, "no connection is dropped while a panic unwinds");
         let other = other.await.expect("no panic");
         assert_eq!(other.current().expect("it is still live").generation(), 1);
         let gate = world.gate.status();

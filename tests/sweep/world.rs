@@ -39,22 +39,33 @@ pub(crate) struct World {
     pub(crate) next: Arc<Server>,
     pub(crate) gate: Gate,
     ended: Arc<Mutex<Option<StopReason>>>,
+    /// When the last dial of those under test was begun.
+    begun: Arc<Mutex<Option<Instant>>>,
 }
 
 impl World {
     pub(crate) fn new(answers: impl Into<Vec<Answer>>) -> Self {
         let gate = Gate::builder(ENDPOINT).policy(plain()).build().expect("a valid policy");
-        Self { server: Server::answers(answers), next: Server::healthy(), gate, ended: Arc::default() }
+        Self {
+            server: Server::answers(answers),
+            next: Server::healthy(),
+            gate,
+            ended: Arc::default(),
+            begun: Arc::default(),
+        }
     }
 
     /// The one whose futures are dropped.
     pub(crate) fn supervisor(&self, policy: Policy) -> Supervisor<Steps> {
-        let ended = Arc::clone(&self.ended);
+        let (ended, begun) = (Arc::clone(&self.ended), Arc::clone(&self.begun));
         Supervisor::builder(Steps(self.server.connector()))
             .policy(policy)
             .gate(&self.gate)
             .seed(7)
             .on_transition(move |transition| {
+                if let Action::Dial { .. } = transition.action {
+                    *lock(&begun) = Some(transition.at.into());
+                }
                 *lock(&ended) = if let Action::Stop(reason) = transition.action { Some(reason) } else { None };
             })
             .build()
@@ -97,6 +108,15 @@ impl World {
         drop(supervisor);
         self.holds_nothing(0);
         assert_eq!(handle.status().stopped, Some(StopReason::Finished));
+    }
+
+    /// When the gate lets the next one through, while it is narrow: a `base` after the last dial of anybody.
+    pub(crate) fn opening(&self) -> Instant {
+        let began = Instant::now() - self.server.elapsed();
+        let last = self.server.dials().into_iter().chain(self.next.dials()).fold(-1.0, f64::max);
+        let until = self.gate.status().until.map_or(began, Instant::from);
+        let begun = lock(&self.begun).map_or(began, |begun| begun + secs(1));
+        until.max(begun).max(began + Duration::from_secs_f64(last + 1.0))
     }
 
     /// With so many members in the gate.
