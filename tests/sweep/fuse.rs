@@ -186,7 +186,7 @@ pub(crate) struct Raw(pub(crate) Fault);
 impl From<Raw> for BoxError {
     fn from(raw: Raw) -> Self {
         raw.0.fuse.pass(Place::Convert);
-        Self::from(Box::new(raw.0) as Box<dyn Error + Send + Sync>)
+        Box::new(raw.0)
     }
 }
 

@@ -99,7 +99,7 @@ impl Stage {
     }
 
     /// It is over, in spite of what happened on the way. Whether anything did.
-    async fn is_whole(self, sessions: u64) -> bool {
+    async fn end_whole(self, sessions: u64) -> bool {
         let Self { world, fuse, supervisor, other, transitions, watching } = self;
         let blown = fuse.disarm();
         let status = supervisor.handle().status();
@@ -200,7 +200,7 @@ async fn run(fuse: Arc<Fuse>) -> bool {
     let handle = stage.supervisor.handle();
     timeout(secs(6), handle.drain()).await.expect("drained within its bound");
     assert_eq!(running.await.expect("no panic").unwrap_err().reason, StopReason::Drained);
-    stage.is_whole(4).await
+    stage.end_whole(4).await
 }
 
 fn live(
@@ -262,7 +262,7 @@ async fn keep(fuse: Arc<Fuse>) -> bool {
     drop(held);
     timeout(secs(2), handle.drain()).await.expect("drained within its bound");
     drop(link);
-    stage.is_whole(4).await
+    stage.end_whole(4).await
 }
 
 #[test]
