@@ -50,6 +50,7 @@
 //! |---|---|
 //! | `websocket` | a websocket connector over tokio-tungstenite, TLS by rustls |
 //! | `sim` | fleets of the same machines under virtual time |
+//! | `testing` | what a test needs to show that a service survives: a scripted server, faulty connections, a manual clock |
 //!
 //! The guide, the design and the measured recovery stand in `docs/`.
 
@@ -62,6 +63,8 @@ mod observe;
 mod runtime;
 #[cfg(feature = "sim")]
 pub mod sim;
+#[cfg(feature = "testing")]
+pub mod testing;
 
 #[cfg(feature = "websocket")]
 pub use adapter::websocket;
@@ -75,7 +78,7 @@ pub use runtime::{
 };
 
 /// The pages of `docs/` and the README, so that their examples are compiled.
-#[cfg(all(doctest, feature = "websocket"))]
+#[cfg(all(doctest, feature = "testing", feature = "websocket"))]
 mod pages {
     #[doc = include_str!("../README.md")]
     mod readme {}

@@ -268,6 +268,29 @@ async fn a_cached_link_never_gives_an_ended_generation() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn whoever_holds_a_connection_keeps_it_through_later_ones() {
+    let server = Server::healthy();
+    let link = keep(&server);
+    let mut cached = link.cached();
+    let mut held = Vec::new();
+    for generation in 1..=3 {
+        held.push(link.ready().await.unwrap());
+        held.push(cached.current().unwrap().clone());
+        held.extend((0..10).map(|_| link.current().unwrap()));
+        assert!(held.iter().all(|live| live.is_live() == (live.generation() == generation)));
+        link.current().unwrap().report("gone");
+        assert!(link.current().is_none() && cached.current().is_none());
+    }
+    for (nth, live) in held.iter().enumerate() {
+        assert_eq!((live.generation(), live.number), (nth as u64 / 12 + 1, nth / 12));
+    }
+    let last = link.ready().await.unwrap();
+    assert_eq!((last.generation(), server.open().now()), (4, 4), "all four are still in memory");
+    drop((held, last));
+    assert_eq!(server.open().now(), 1, "the others are not");
+}
+
+#[tokio::test(start_paused = true)]
 async fn keeping_again_gives_another_link_to_the_same_connection() {
     let server = Server::healthy();
     let supervisor = supervisor(&server);
@@ -373,6 +396,31 @@ async fn a_drain_lets_those_finish_who_hold_the_connection() {
     assert!(server.now() < 1.05, "{}", server.now());
     assert_eq!(server.closed(), [0]);
     assert_eq!(link.ready().await.unwrap_err().reason, StopReason::Drained);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_drain_waits_for_everybody_who_holds_the_connection() {
+    // The first few that a thread lends are borrowed, the others counted.
+    for last in [0, 7, 8, 19, 20] {
+        let server = Server::healthy();
+        let link = keep(&server);
+        let mut lent = vec![link.ready().await.unwrap()];
+        lent.resize_with(20, || link.current().unwrap());
+        lent.push(lent[0].clone());
+        let drained = link.handle().drain();
+        sleep(secs(1)).await;
+        let held = lent.swap_remove(last);
+        drop(lent);
+        sleep(secs(1)).await;
+        assert_eq!(link.handle().status().state, State::Draining, "number {last} is still held");
+        let finished = tokio::spawn(async move {
+            sleep(secs(1)).await;
+            assert_eq!((held.number, held.is_live()), (0, false));
+        });
+        drained.await;
+        finished.await.unwrap();
+        assert!((3.0..3.05).contains(&server.now()), "number {last} went at 3 s: {}", server.now());
+    }
 }
 
 #[tokio::test(start_paused = true)]

@@ -4,14 +4,15 @@ mod common;
 
 use std::ops::ControlFlow;
 use std::sync::{Arc, Mutex};
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use common::{Answer, Conn, Dialler, Manner, REFUSED, Server, lock, ms, plain, secs};
 use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
+use steadfast::testing::ManualClock;
 use steadfast::{
-    Attempt, BoxError, Clock, Connector, Ended, Failure, Handle, Lease, Link, Policy, Session, State, StopReason,
-    Supervisor, WaitCause,
+    Attempt, BoxError, Connector, Ended, Failure, Handle, Lease, Link, Policy, Session, State, StopReason, Supervisor,
+    WaitCause,
 };
 use tokio::time::sleep;
 
@@ -205,30 +206,22 @@ async fn user_code_may_call_back_from_everywhere() {
     }
 }
 
-/// A wall clock that tests may set.
-fn suspended_clock() -> (Clock, Arc<Mutex<SystemTime>>) {
-    let wall = Arc::new(Mutex::new(SystemTime::UNIX_EPOCH));
-    let read = Arc::clone(&wall);
-    let start = tokio::time::Instant::now();
-    (Clock::new(|| Clock::system().now(), move || *lock(&read) + start.elapsed()), wall)
-}
-
-fn keep_with_clock(server: &Arc<Server>, clock: Clock) -> Link<Dialler> {
+fn keep_with_clock(server: &Arc<Server>, clock: &ManualClock, seed: u64) -> Link<Dialler> {
     let policy = plain().recovery_spread(secs(20));
-    let builder = Supervisor::builder(server.connector()).policy(policy).clock(clock).seed(7);
+    let builder = Supervisor::builder(server.connector()).policy(policy).clock(clock.clock()).seed(seed);
     builder.build().expect("valid settings").keep().expect("it is idle")
 }
 
 #[tokio::test(start_paused = true)]
 async fn after_a_suspend_each_live_connection_is_checked_after_a_draw() {
     let server = Server::healthy();
-    let (clock, wall) = suspended_clock();
-    let links: Vec<_> = (0..100).map(|_| keep_with_clock(&server, clock.clone())).collect();
+    let clock = ManualClock::new();
+    let links: Vec<_> = (0..100).map(|seed| keep_with_clock(&server, &clock, seed)).collect();
     for link in &links {
         link.ready().await.unwrap();
     }
     sleep(secs(30)).await;
-    *lock(&wall) += secs(3_600);
+    clock.suspend(secs(3_600));
     let woken = server.now();
     sleep(secs(60)).await;
     let checks: Vec<f64> = lock(&server.checks).iter().map(|at| at.as_secs_f64() - woken).collect();
@@ -239,17 +232,36 @@ async fn after_a_suspend_each_live_connection_is_checked_after_a_draw() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn after_a_suspend_each_of_thousands_is_checked_once_although_others_have_gone() {
+    let server = Server::healthy();
+    let (clock, wall) = suspended_clock();
+    let mut links: Vec<_> = (0..2_500).map(|_| keep_with_clock(&server, clock.clone())).collect();
+    for link in &links {
+        link.ready().await.unwrap();
+    }
+    for look in 0..7 {
+        links.truncate(2_500 - 100 * look);
+        sleep(secs(5)).await;
+    }
+    links.swap(0, 1_899);
+    links.drain(..400);
+    *lock(&wall) += secs(3_600);
+    sleep(secs(60)).await;
+    assert_eq!(lock(&server.checks).len(), links.len());
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_check_that_fails_hangs_or_panics_ends_the_generation() {
     for (manner, failure) in
         [(Manner::Fails, Failure::Transient), (Manner::Hangs, Failure::Timeout), (Manner::Panics, Failure::Transient)]
     {
         let server = Server::healthy();
         *lock(&server.check) = manner;
-        let (clock, wall) = suspended_clock();
-        let link = keep_with_clock(&server, clock);
+        let clock = ManualClock::new();
+        let link = keep_with_clock(&server, &clock, 7);
         link.ready().await.unwrap();
         sleep(secs(30)).await;
-        *lock(&wall) += secs(11);
+        clock.suspend(secs(11));
         sleep(secs(60)).await;
         assert_eq!(link.current().unwrap().generation(), 2, "{manner:?}");
         let cause = link.handle().status().last_failure.unwrap();
@@ -261,11 +273,11 @@ async fn a_check_that_fails_hangs_or_panics_ends_the_generation() {
 async fn a_check_of_an_ended_generation_says_nothing_about_the_next_one() {
     let server = Server::healthy();
     *lock(&server.check) = Manner::Hangs;
-    let (clock, wall) = suspended_clock();
-    let link = keep_with_clock(&server, clock);
+    let clock = ManualClock::new();
+    let link = keep_with_clock(&server, &clock, 7);
     link.ready().await.unwrap();
     sleep(secs(30)).await;
-    *lock(&wall) += secs(11);
+    clock.suspend(secs(11));
     while lock(&server.checks).is_empty() {
         sleep(ms(10)).await;
     }
@@ -279,14 +291,13 @@ async fn a_check_of_an_ended_generation_says_nothing_about_the_next_one() {
 #[tokio::test(start_paused = true)]
 async fn small_corrections_and_clocks_set_back_do_nothing() {
     let server = Server::healthy();
-    let (clock, wall) = suspended_clock();
-    *lock(&wall) += secs(86_400);
-    let link = keep_with_clock(&server, clock);
+    let clock = ManualClock::new();
+    let link = keep_with_clock(&server, &clock, 7);
     link.ready().await.unwrap();
     for gap in [Duration::ZERO, secs(5), secs(9)] {
-        *lock(&wall) += gap;
+        clock.suspend(gap);
         sleep(secs(60)).await;
-        *lock(&wall) -= secs(3_600);
+        clock.set_back(secs(3_600));
         sleep(secs(60)).await;
     }
     assert!(lock(&server.checks).is_empty());
@@ -296,8 +307,9 @@ async fn small_corrections_and_clocks_set_back_do_nothing() {
 #[tokio::test(start_paused = true)]
 async fn after_a_suspend_a_lent_connection_is_replaced() {
     let server = Server::healthy();
-    let (clock, wall) = suspended_clock();
-    let supervisor = Supervisor::builder(server.connector()).policy(plain()).clock(clock).seed(7).build().unwrap();
+    let clock = ManualClock::new();
+    let supervisor =
+        Supervisor::builder(server.connector()).policy(plain()).clock(clock.clock()).seed(7).build().unwrap();
     let handle = supervisor.handle();
     let running = tokio::spawn(async move {
         supervisor
@@ -308,7 +320,7 @@ async fn after_a_suspend_a_lent_connection_is_replaced() {
             .await
     });
     sleep(secs(30)).await;
-    *lock(&wall) += secs(3_600);
+    clock.suspend(secs(3_600));
     sleep(secs(30)).await;
     assert_eq!((handle.status().generation, handle.status().state), (2, State::Connected));
     assert!(handle.status().last_failure.is_none(), "charged to nobody");
@@ -318,15 +330,19 @@ async fn after_a_suspend_a_lent_connection_is_replaced() {
 #[tokio::test(start_paused = true)]
 async fn waits_do_not_move_with_the_wall_clock() {
     let server = Server::new(|_| REFUSED);
-    let (clock, wall) = suspended_clock();
-    *lock(&wall) += secs(86_400);
+    let clock = ManualClock::new();
     let policy = plain().give_up_after(secs(100));
-    let link =
-        Supervisor::builder(server.connector()).policy(policy).clock(clock).seed(7).build().unwrap().keep().unwrap();
+    let link = Supervisor::builder(server.connector())
+        .policy(policy)
+        .clock(clock.clock())
+        .seed(7)
+        .build()
+        .unwrap()
+        .keep()
+        .unwrap();
     for step in 0..10 {
         sleep(secs(7)).await;
-        let mut wall = lock(&wall);
-        if step % 2 == 0 { *wall += secs(3_600) } else { *wall -= secs(7_200) }
+        if step % 2 == 0 { clock.suspend(secs(3_600)) } else { clock.set_back(secs(7_200)) }
     }
     assert_eq!(link.ready().await.unwrap_err().reason, StopReason::GaveUp);
     assert_eq!(server.dials(), [0.0, 1.0, 3.0, 7.0, 15.0, 31.0, 61.0, 91.0]);

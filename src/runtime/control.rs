@@ -6,6 +6,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use rand::RngExt;
 use rand::SeedableRng;
 use rand::rngs::SmallRng;
 use tracing::Span;
@@ -331,7 +332,10 @@ impl Control {
         Duration::from_nanos(self.advice.load(Ordering::Relaxed))
     }
 
-    pub(super) fn check(&self, after: Duration) {
+    /// The machine was suspended: whoever it supervises is checked after a draw, from the supervisor's own generator, so
+    /// that one seed repeats that too.
+    pub(super) fn check(&self) {
+        let after = self.machine().rng.random_range(Duration::ZERO..=self.policy.recovery_spread);
         self.check_after.store(nanos(after), Ordering::Relaxed);
         self.mailbox.post(Post::Check);
     }

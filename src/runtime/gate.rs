@@ -118,6 +118,7 @@ impl Gate {
 
     /// Whether it is closed, that is, whether everybody may dial: one load. It is as of the last call to the gate.
     #[must_use]
+    #[inline]
     pub fn is_closed(&self) -> bool {
         self.0.closed.load(Ordering::Acquire)
     }

@@ -164,8 +164,9 @@ impl<C: Connector> fmt::Debug for Link<C> {
 /// A connection that was live when it was lent; dereferences to it.
 ///
 /// The supervisor ends a generation by closing it, so what is held for longer is a closed connection. May be held across
-/// an await and sent to another thread. A thread borrows up to eight at once; what it lends beyond that, and a clone,
-/// counts a reference, which costs several times as much where threads share the connection.
+/// an await and sent to another thread. A thread borrows up to eight at once; what it lends beyond that counts a
+/// reference, which costs several times as much where threads share the connection. A clone counts one from the start
+/// and borrows nothing: for tasks that hold on to it.
 pub struct Live<C: Connector> {
     /// Never empty. Borrowed from the slot, so that lending writes to no count that threads share; whoever empties the
     /// slot turns what is still borrowed into counted references.

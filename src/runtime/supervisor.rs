@@ -226,8 +226,9 @@ impl<C: Connector> SupervisorBuilder<C> {
     }
 
     /// Makes the random draws repeatable, for tests: the first run draws from a fork of
-    /// `SmallRng::seed_from_u64(seed)`, each later one from a fork of what the last one left, and nothing else does.
-    /// Two supervisors with one seed draw alike: never for a fleet.
+    /// `SmallRng::seed_from_u64(seed)`, each later one from a fork of what the last one left, and nothing else does. When
+    /// a connection is checked after a suspend is one of these draws. Two supervisors with one seed draw alike: never for
+    /// a fleet.
     pub const fn seed(mut self, seed: u64) -> Self {
         self.seed = Some(seed);
         self

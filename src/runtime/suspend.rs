@@ -8,8 +8,6 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
 use std::time::Duration;
 
-use rand::RngExt;
-use rand::rngs::SmallRng;
 use tokio::runtime::{Handle, Id};
 
 use super::clock::Clock;
@@ -28,7 +26,8 @@ pub(super) fn watch(control: &Arc<Control>) {
         Some(watched) => watched.members.push(member),
         None => {
             let (number, clock) = (NEXT.fetch_add(1, Ordering::Relaxed), control.clock.clone());
-            watched.push(Watched { number, runtime: runtime.id(), clock: clock.clone(), members: vec![member] });
+            let (runtime_id, members) = (runtime.id(), vec![member]);
+            watched.push(Watched { number, runtime: runtime_id, clock: clock.clone(), members, next: 0 });
             // A runtime that has shut down drops the watcher here and now, and that takes the lock.
             drop(watched);
             runtime.spawn(look(Watcher { number, clock }));
@@ -42,6 +41,8 @@ struct Watched {
     runtime: Id,
     clock: Clock,
     members: Vec<Weak<Control>>,
+    /// Whom of them the next look begins with.
+    next: usize,
 }
 
 impl Watched {
@@ -69,28 +70,41 @@ impl Watcher {
         watched.iter().position(|watched| watched.number == self.number)
     }
 
-    /// Strikes out who has ended and gives the others; with nobody left, the watcher goes from the list.
-    fn members(&self) -> Vec<Arc<Control>> {
+    /// Looks at `most` who go on, strikes out on the way who has ended, and gives those who go on; `None`, and the
+    /// watcher goes from the list, with nobody left.
+    fn members(&self, most: usize) -> Option<Vec<Arc<Control>>> {
         // Dropped after the lock: with the last reference goes code of the user.
         let mut ended = Vec::new();
         let mut watched = watched();
-        let Some(at) = self.place(&watched) else { return Vec::new() };
-        let mut active = Vec::new();
-        watched[at].members.retain(|member| {
-            let Some(control) = member.upgrade() else { return false };
-            let keep = control.board.is_active();
-            control.watched.store(keep, Ordering::Relaxed);
-            if keep {
-                active.push(control);
-            } else {
-                ended.push(control);
-            }
-            keep
-        });
-        if active.is_empty() {
-            watched.swap_remove(at);
+        let at = self.place(&watched)?;
+        let Watched { members, next, .. } = &mut watched[at];
+        if most >= members.len() {
+            *next = 0;
         }
-        active
+        let mut active = Vec::new();
+        for _ in 0..members.len() {
+            if active.len() == most {
+                break;
+            }
+            if *next >= members.len() {
+                *next = 0;
+            }
+            match members[*next].upgrade() {
+                Some(control) if control.board.is_active() => {
+                    active.push(control);
+                    *next += 1;
+                }
+                gone => {
+                    members.swap_remove(*next);
+                    ended.extend(gone.inspect(|control| control.watched.store(false, Ordering::Relaxed)));
+                }
+            }
+        }
+        if members.is_empty() {
+            watched.swap_remove(at);
+            return None;
+        }
+        Some(active)
     }
 }
 
@@ -107,25 +121,26 @@ impl Drop for Watcher {
 
 async fn look(watcher: Watcher) {
     let clock = watcher.clock.clone();
-    let mut rng: SmallRng = rand::make_rng();
     let (mut now, mut wall) = (clock.now(), clock.wall());
     loop {
         tokio::time::sleep(EVERY).await;
         let (before, wall_before) = (now, wall);
         (now, wall) = (clock.now(), clock.wall());
-        let members = watcher.members();
-        if members.is_empty() {
-            return;
-        }
         let passed = now.saturating_duration_since(before);
         let wall_passed = wall.duration_since(wall_before).unwrap_or_default();
-        if wall_passed > passed.saturating_add(GAP) {
+        let suspended = wall_passed > passed.saturating_add(GAP);
+        let Some(members) = watcher.members(if suspended { usize::MAX } else { AT_ONCE }) else { return };
+        if suspended {
             for control in members {
-                control.check(rng.random_range(Duration::ZERO..=control.policy.recovery_spread));
+                control.check();
             }
         }
     }
 }
+
+/// Of a hundred thousand idle connections only these are touched in each look, to find who has ended. Those who have
+/// are struck out beyond that number, so the list stays in proportion to who goes on.
+const AT_ONCE: usize = 1_000;
 
 /// A suspended machine is noticed this long after it woke, at the latest.
 const EVERY: Duration = Duration::from_secs(5);

@@ -1,15 +1,16 @@
-//! A server in paused time, scripted: it counts what it sees, so that tests need not believe the client.
+//! The scripted server that the crate ships, with what our own tests ask of a connector on top: how a check and a close
+//! go, and instants as seconds.
 #![expect(dead_code, reason = "every test binary uses its own part")]
 
 use std::error::Error;
 use std::fmt;
 use std::io;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
+use steadfast::testing::{self, ScriptedServer, Transport};
 use steadfast::{Attempt, Backoff, BoxError, Connector, Ended, Endpoint, Failure, Growth, Jitter, Policy, classify};
-use tokio::time::{Instant, sleep};
+use tokio::time::Instant;
 
 pub(crate) const ENDPOINT: &str = "test://server:1";
 
@@ -37,68 +38,66 @@ pub(crate) enum Manner {
     Panics,
 }
 
-type Script = Box<dyn FnMut(usize) -> Answer + Send>;
+impl From<Answer> for testing::Answer {
+    /// Only `Reached` marks its attempt, so that `Permanent` is our own configuration.
+    fn from(answer: Answer) -> Self {
+        match answer {
+            Answer::Accept(after) => Self::accept().reached(false).after(ms(after)),
+            Answer::Fail(after, failure) => Self::fail(failure).reached(false).after(ms(after)),
+            Answer::Panic => Self::panic(),
+            Answer::Reached(after) => Self::hang().reached(true).after(ms(after)),
+            Answer::Silent => Self::hang(),
+        }
+    }
+}
 
 pub(crate) struct Server {
-    script: Mutex<Script>,
+    scripted: ScriptedServer,
     start: Instant,
-    dials: Mutex<Vec<Instant>>,
     /// Tokens of all connections that were closed politely.
     closed: Mutex<Vec<usize>>,
     pub(crate) close: Mutex<Manner>,
     pub(crate) check: Mutex<Manner>,
     pub(crate) checks: Mutex<Vec<Duration>>,
-    open: Peak,
-    in_flight: Peak,
     pub(crate) endpoint: Endpoint,
 }
 
 /// A number now, and the highest that it was.
-#[derive(Default)]
-pub(crate) struct Peak {
-    now: AtomicUsize,
-    most: AtomicUsize,
+pub(crate) struct Peak<'a> {
+    now: usize,
+    most: usize,
+    server: &'a ScriptedServer,
 }
 
-impl Peak {
-    fn up(&self) {
-        let now = self.now.fetch_add(1, Ordering::SeqCst) + 1;
-        self.most.fetch_max(now, Ordering::SeqCst);
-    }
-
-    fn down(&self) {
-        self.now.fetch_sub(1, Ordering::SeqCst);
-    }
-
+impl Peak<'_> {
     pub(crate) fn now(&self) -> usize {
-        self.now.load(Ordering::SeqCst)
+        self.now
     }
 
     pub(crate) fn most(&self) -> usize {
-        self.most.load(Ordering::SeqCst)
+        self.most
     }
 
     /// Begins to look for the highest anew.
     pub(crate) fn reset(&self) {
-        self.most.store(self.now(), Ordering::SeqCst);
+        self.server.reset_peaks();
     }
 }
 
 impl Server {
     /// `script` is asked for every dial, by its number from 0.
     pub(crate) fn new(script: impl FnMut(usize) -> Answer + Send + 'static) -> Arc<Self> {
-        Arc::new(Self {
-            script: Mutex::new(Box::new(script)),
+        let server = Self {
+            scripted: ScriptedServer::new(),
             start: Instant::now(),
-            dials: Mutex::default(),
             closed: Mutex::default(),
             close: Mutex::new(Manner::Fine),
             check: Mutex::new(Manner::Fine),
             checks: Mutex::default(),
-            open: Peak::default(),
-            in_flight: Peak::default(),
             endpoint: Endpoint::new(ENDPOINT),
-        })
+        };
+        server.turn(script);
+        Arc::new(server)
     }
 
     /// Accepts everything at once.
@@ -113,8 +112,8 @@ impl Server {
     }
 
     /// From now on it answers otherwise; dials are counted on.
-    pub(crate) fn turn(&self, script: impl FnMut(usize) -> Answer + Send + 'static) {
-        *lock(&self.script) = Box::new(script);
+    pub(crate) fn turn(&self, mut script: impl FnMut(usize) -> Answer + Send + 'static) {
+        self.scripted.script((self.dial_count()..).map(move |number| script(number).into()));
     }
 
     pub(crate) fn connector(self: &Arc<Self>) -> Dialler {
@@ -123,11 +122,11 @@ impl Server {
 
     /// When the dials began, in seconds since the server began.
     pub(crate) fn dials(&self) -> Vec<f64> {
-        lock(&self.dials).iter().map(|at| at.duration_since(self.start).as_secs_f64()).collect()
+        self.scripted.seen().dials.iter().map(Duration::as_secs_f64).collect()
     }
 
     pub(crate) fn dial_count(&self) -> usize {
-        lock(&self.dials).len()
+        self.scripted.seen().dials.len()
     }
 
     pub(crate) fn now(&self) -> f64 {
@@ -138,26 +137,20 @@ impl Server {
         self.start.elapsed()
     }
 
-    pub(crate) fn open(&self) -> &Peak {
-        &self.open
+    /// Connections that were not dropped yet.
+    pub(crate) fn open(&self) -> Peak<'_> {
+        let seen = self.scripted.seen();
+        Peak { now: seen.open, most: seen.most_open, server: &self.scripted }
     }
 
-    pub(crate) fn in_flight(&self) -> &Peak {
-        &self.in_flight
+    /// Dials under way.
+    pub(crate) fn in_flight(&self) -> Peak<'_> {
+        let seen = self.scripted.seen();
+        Peak { now: seen.in_flight, most: seen.most_in_flight, server: &self.scripted }
     }
 
     pub(crate) fn closed(&self) -> Vec<usize> {
         lock(&self.closed).clone()
-    }
-
-    fn answer(&self) -> (usize, Answer) {
-        let number = {
-            let mut dials = lock(&self.dials);
-            dials.push(Instant::now());
-            dials.len() - 1
-        };
-        let answer = (lock(&self.script))(number);
-        (number, answer)
     }
 }
 
@@ -173,13 +166,7 @@ pub(crate) struct Dialler {
 /// A connection; its number is that of its dial.
 pub(crate) struct Conn {
     pub(crate) number: usize,
-    server: Arc<Server>,
-}
-
-impl Drop for Conn {
-    fn drop(&mut self) {
-        self.server.open.down();
-    }
+    _transport: Transport,
 }
 
 impl fmt::Debug for Conn {
@@ -188,38 +175,13 @@ impl fmt::Debug for Conn {
     }
 }
 
-struct InFlight<'a>(&'a Peak);
-
-impl Drop for InFlight<'_> {
-    fn drop(&mut self) {
-        self.0.down();
-    }
-}
-
 impl Connector for Dialler {
     type Connection = Conn;
     type Error = BoxError;
 
     async fn connect(&self, attempt: Attempt) -> Result<Conn, BoxError> {
-        let (number, answer) = self.server.answer();
-        self.server.in_flight.up();
-        let _in_flight = InFlight(&self.server.in_flight);
-        match answer {
-            Answer::Accept(after) => pass(after).await,
-            Answer::Fail(after, failure) => {
-                pass(after).await;
-                return Err(failure.because(format!("dial {number}")).into());
-            }
-            Answer::Panic => panic!("dial {number}"),
-            Answer::Reached(after) => {
-                pass(after).await;
-                attempt.reached();
-                std::future::pending::<()>().await;
-            }
-            Answer::Silent => std::future::pending().await,
-        }
-        self.server.open.up();
-        Ok(Conn { number, server: Arc::clone(&self.server) })
+        let transport = self.server.scripted.dial(&attempt).await?;
+        Ok(Conn { number: transport.number(), _transport: transport })
     }
 
     fn endpoint(&self) -> Endpoint {
@@ -249,13 +211,6 @@ impl Connector for Dialler {
             Manner::Hangs => std::future::pending().await,
             Manner::Panics => panic!("in check"),
         }
-    }
-}
-
-/// A dial that takes no time resolves in its first poll.
-async fn pass(millis: u64) {
-    if millis > 0 {
-        sleep(ms(millis)).await;
     }
 }
 

@@ -4,11 +4,14 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use steadfast::websocket::{Builder, Connection, Error, Message};
+use steadfast::testing::{Fault, Faults, duplex};
+use steadfast::websocket::{Builder, Connection, Error, Message, WebSocketConnector};
 use steadfast::{Connector, Failure};
+use tokio::io::copy_bidirectional;
+use tokio::net::TcpStream;
 use tokio::time::{sleep, timeout};
 
-use crate::server::{HANG, PING, PONG, Peer, frame, pair, text};
+use crate::server::{HANG, PING, PONG, Peer, WsServer, dial, frame, listen, pair, text};
 
 const INTERVAL: Duration = Duration::from_millis(400);
 const TIMEOUT: Duration = Duration::from_millis(400);
@@ -70,6 +73,37 @@ async fn a_peer_that_answers_lives() {
     assert_eq!(message, Message::text("done"));
     drop(connection);
     server.await.unwrap();
+}
+
+/// A way to `server` on which faults can be injected: its port, and what injects them.
+async fn faulty_way(server: u16) -> (u16, Faults) {
+    let (listener, port) = listen("127.0.0.1").await;
+    let (mut near, mut far) = duplex(64 << 10);
+    let faults = near.faults();
+    tokio::spawn(async move {
+        let mut client = listener.accept().await.expect("a client").0;
+        let mut server = TcpStream::connect(("127.0.0.1", server)).await.expect("the server");
+        tokio::join!(copy_bidirectional(&mut client, &mut near), copy_bidirectional(&mut far, &mut server))
+    });
+    (port, faults)
+}
+
+#[tokio::test]
+async fn a_half_open_connection_is_found_though_the_peer_answers_every_ping() {
+    let server = WsServer::start().await;
+    let (port, faults) = faulty_way(server.port).await;
+    let url = format!("ws://127.0.0.1:{port}/");
+    let connector = impatient(WebSocketConnector::builder(url)).build().unwrap();
+    let (connection, peer) = tokio::join!(dial(&connector), server.open());
+    let connection = connection.unwrap();
+    let peer = tokio::spawn(answer_pings(peer, u32::MAX));
+    let alive = timeout((INTERVAL + TIMEOUT) * 3, connection.next()).await;
+    assert!(alive.is_err(), "the way carries both directions: {alive:?}");
+    faults.inject(Fault::Stall);
+    let error = next(&connection).await.unwrap_err();
+    assert!(matches!(error, Error::Silent { .. }), "{error:?}");
+    assert!(!peer.is_finished(), "it has not noticed");
+    peer.abort();
 }
 
 /// Answers so many pings, each of which came within the interval, then says so.
@@ -143,7 +177,7 @@ async fn pings_go_out_while_data_keeps_coming() {
 #[tokio::test]
 async fn a_connection_that_is_checked_asks_at_once() {
     let (connection, mut peer) = pair(|builder| builder.pong_timeout(TIMEOUT)).await;
-    let connector = steadfast::websocket::WebSocketConnector::new("ws://127.0.0.1:1/").unwrap();
+    let connector = WebSocketConnector::new("ws://127.0.0.1:1/").unwrap();
     let connection = Arc::new(connection);
     let reader = tokio::spawn({
         let connection = Arc::clone(&connection);
