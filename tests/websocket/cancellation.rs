@@ -128,8 +128,32 @@ fn no_message_is_lost_by_a_dropped_next() {
 }
 
 #[test]
+fn what_a_dropped_send_began_is_finished_by_whoever_reads() {
+    let polls = sweep("send, then next", |cut| async move {
+        let (connection, mut peer) = pair(|builder| builder).await;
+        let server = tokio::spawn(async move {
+            sleep(Duration::from_millis(20)).await;
+            assert_eq!(peer.frame().await.map(|(_, payload)| payload.len()), Some(LONG));
+            peer.write(text("got it")).await;
+            peer
+        });
+        let long = || Message::binary(vec![7; LONG]);
+        let sent = cut.of(connection.send(long())).await;
+        if cut.polls == 0 {
+            connection.send(long()).await.expect("nothing has happened");
+        }
+        assert_eq!(connection.next().await.expect("it was sent"), Message::text("got it"));
+        server.await.unwrap();
+        sent.is_some()
+    });
+    assert!(polls > 2, "{polls}");
+}
+
+/// More than the kernel's buffers hold.
+const LONG: usize = 6 << 20;
+
+#[test]
 fn a_dropped_send_leaves_whole_messages_in_order() {
-    const LONG: usize = 6 << 20;
     let polls = sweep("send", |cut| async move {
         let (connection, mut peer) = pair(|builder| builder).await;
         // It begins to read when the buffers are full.
