@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Every test of this repository: unit, integration and documentation tests, with all features.
+# Every test of this repository: unit, integration and documentation tests, with all features, and the models of what
+# threads share.
 #
 #   bash tests/all.sh          # everything
 #   bash tests/all.sh needs    # only installs what is missing
@@ -32,6 +33,14 @@ seconds=$SECONDS
 # A property that fails shrinks through hundreds of panics, each with a backtrace where the caller asked for them.
 export RUST_BACKTRACE=0
 
+# Runs tests. Passed ones are left out of what is shown, not out of what is counted.
+show() {
+  CARGO_TERM_COLOR=never "$@" 2>&1 | tee -a "$log" |
+    grep --line-buffered -vE '^(test .* \.\.\. ok|running [0-9]+ tests?)$' | cat -s
+  local result=${PIPESTATUS[0]}
+  if [ "$code" = 0 ]; then code=$result; fi
+}
+
 test=(cargo test --locked --all-features --no-fail-fast)
 echo "building the tests"
 "${test[@]}" --no-run --quiet >"$log" 2>&1
@@ -39,10 +48,10 @@ code=$?
 if [ "$code" != 0 ]; then
   cat "$log"
 else
-  # Passed tests are left out of what is shown, not out of what is counted.
-  CARGO_TERM_COLOR=never "${test[@]}" 2>&1 | tee "$log" |
-    grep --line-buffered -vE '^(test .* \.\.\. ok|running [0-9]+ tests?)$' | cat -s
-  code=${PIPESTATUS[0]}
+  : >"$log"
+  show "${test[@]}"
+  echo "building and running the models of what threads share"
+  show bash tests/loom.sh
 fi
 
 # Each binary ends with one line `test result: ok. 12 passed; 0 failed; …`.

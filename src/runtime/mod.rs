@@ -10,7 +10,8 @@ mod gate;
 mod handle;
 mod kept;
 mod link;
-#[cfg(all(test, steadfast_loom))]
+#[cfg(test)]
+#[cfg(steadfast_loom)]
 mod loom_tests;
 mod mailbox;
 mod session;

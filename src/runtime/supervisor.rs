@@ -131,9 +131,21 @@ impl<C: Connector> Supervisor<C> {
         let runtime = tokio::runtime::Handle::current();
         // A runtime without a timer panics here, where it is seen, and not in the task.
         drop(tokio::time::sleep(Duration::ZERO));
+        let (link, task) = self.start_keep()?;
+        if let Some(task) = task {
+            runtime.spawn(task);
+        }
+        Ok(link)
+    }
+
+    /// The link, and the task behind it unless one runs already.
+    pub(super) fn start_keep(&self) -> Result<(Link<C>, Option<impl Future<Output = Stopped> + Send + use<C>>), Stopped>
+    where
+        C::Connection: Sync,
+    {
         let slot = self.slot();
         let (owner, begun) = self.control.begin_keep()?;
-        if begun {
+        let task = begun.then(|| {
             let kept = Kept {
                 slot: Arc::clone(&slot),
                 control: Arc::clone(&self.control),
@@ -144,9 +156,9 @@ impl<C: Connector> Supervisor<C> {
                 _membership: Arc::clone(&self.membership),
             };
             let mut shell = Shell::start(Arc::clone(&self.control), Arc::clone(&self.connector), kept);
-            runtime.spawn(async move { shell.drive().await });
-        }
-        Ok(Link::new(slot, owner))
+            async move { shell.drive().await }
+        });
+        Ok((Link::new(slot, owner), task))
     }
 
     /// Control and view. It owns nothing.

@@ -74,7 +74,7 @@ impl Future for Notified<'_> {
 
 impl Drop for Notified<'_> {
     fn drop(&mut self) {
-        if self.listed {
+        if self.listed && !std::thread::panicking() {
             unpoisoned(self.notify.waiters.lock()).retain(|(id, _)| *id != self.id);
         }
     }

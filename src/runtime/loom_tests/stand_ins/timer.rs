@@ -1,6 +1,7 @@
-//! tokio's timers. No time passes in a model: what is a moment away comes once everybody else had a turn, what is
-//! further away never.
+//! tokio's timers. In a model time passes when a wait of less than a minute does, after everybody else had a turn;
+//! what is further away never comes. So whoever is not woken hangs, and the checker says so.
 
+use std::cell::Cell;
 use std::fmt;
 use std::future::{Future, poll_fn};
 use std::pin::{Pin, pin};
@@ -9,16 +10,36 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
+thread_local! {
+    /// The threads of a model are one thread of the system's.
+    static PASSED: Cell<Duration> = const { Cell::new(Duration::ZERO) };
+}
+
+/// How long the model has lasted.
+pub(in crate::runtime) fn passed() -> Duration {
+    PASSED.get()
+}
+
+/// A minute passes.
+pub(in crate::runtime) fn pass() {
+    PASSED.set(PASSED.get() + MOMENT);
+}
+
+/// The next run of the model begins.
+pub(in crate::runtime) fn begin() {
+    PASSED.set(Duration::ZERO);
+}
+
 pub(in crate::runtime) struct Sleep {
     comes: bool,
     had_a_turn: bool,
 }
 
-/// Deadlines of the models are hours away.
+/// What is waited for is either shorter by far or longer by far, and so the checker's runs do not depend on the clock.
 const MOMENT: Duration = Duration::from_secs(60);
 
 pub(in crate::runtime) fn sleep(duration: Duration) -> Sleep {
-    Sleep { comes: duration < MOMENT, had_a_turn: duration.is_zero() }
+    Sleep { comes: duration < MOMENT, had_a_turn: false }
 }
 
 fn until(instant: Instant) -> Sleep {
@@ -39,6 +60,7 @@ impl Future for Sleep {
             return Poll::Pending;
         }
         if self.had_a_turn {
+            pass();
             return Poll::Ready(());
         }
         self.had_a_turn = true;
