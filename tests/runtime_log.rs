@@ -313,3 +313,30 @@ async fn forty_that_fail_a_hundred_times_each_write_a_line_a_second_each_with_ho
     assert!(lines.iter().all(|line| !line.text.contains("hunter2") && !line.text.contains("user")), "{lines:#?}");
     drop(links);
 }
+
+#[tokio::test(start_paused = true)]
+async fn what_the_log_says_is_slept_to_the_nanosecond() {
+    let (reader, _guard) = Reader::open();
+    let throttled = Failure::Throttled { retry_after: Some(secs(7)) };
+    let refused = Answer::Fail(0, Failure::Unauthorized);
+    let server = Server::answers([REFUSED, BROKEN, Answer::Fail(0, throttled), BROKEN, refused, refused]);
+    // No wait is under a second, so that no line is left out.
+    let policy = Policy::default().quick(Backoff::new(secs(2), secs(30)));
+    let waits = Arc::new(Mutex::new(Vec::new()));
+    let record = Arc::clone(&waits);
+    let builder = Supervisor::builder(server.connector()).policy(policy).seed(7);
+    let builder = builder.on_transition(move |t| lock(&record).push((t.at, t.wait.zip(t.until))));
+    builder.build().unwrap().keep().unwrap().ready().await.unwrap();
+    let waits = lock(&waits).clone();
+    let mut said = reader.lines().into_iter().filter(|line| line.text.contains("attempt failed"));
+    for two in waits.windows(2) {
+        let (told, Some((wait, until))) = two[0] else { continue };
+        let text = said.next().expect("a line for each").text;
+        let sleep = until.duration_since(told);
+        assert!(text.contains(&format!("wait={wait:?} sleep={sleep:?} ")), "{sleep:?}: {text}");
+        let late = two[1].0.checked_duration_since(until).expect("not before");
+        assert!(late <= ms(1), "{late:?}");
+    }
+    assert!(said.next().is_none());
+    assert!(waits.iter().filter(|(_, wait)| wait.is_some()).count() >= 6, "{waits:?}");
+}

@@ -1,70 +1,13 @@
 //! The narrow gate: one probe, an open time that grows, no way to get stuck.
 
 use std::collections::BTreeSet;
-use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use rand::SeedableRng;
-use rand::rngs::SmallRng;
-use steadfast::machine::{Admission, Gate, Member, Mode, Permit, Step, add};
+use steadfast::machine::{Mode, Step, Tenure};
 use steadfast::{Backoff, Failure, Growth, Policy, WaitCause};
 
+use crate::door::{Door, LEASE};
 use crate::harness::{Answer, Crew, all_secs, bin, millis, plain, secs};
-
-const LEASE: Duration = Duration::from_secs(10);
-
-/// A gate, asked by hand.
-struct Door {
-    gate: Gate,
-    members: Vec<Member>,
-    rng: SmallRng,
-    now: Instant,
-}
-
-impl Door {
-    fn new(policy: Policy, members: u64, seed: u64) -> Self {
-        let mut gate = Gate::new(Arc::new(policy));
-        let members = (0..members).map(|_| gate.join(0)).collect();
-        Self { gate, members, rng: SmallRng::seed_from_u64(seed), now: Instant::now() }
-    }
-
-    fn ask(&mut self, who: usize) -> Result<Permit, (Duration, WaitCause)> {
-        match self.gate.admit(self.now, self.members[who], LEASE, &mut self.rng) {
-            Admission::Go(permit) => Ok(permit),
-            Admission::Wait(wait) => {
-                assert!(wait.until > self.now, "a refusal names an instant in the future");
-                Err((wait.until.duration_since(self.now), wait.cause))
-            }
-            _ => unreachable!(),
-        }
-    }
-
-    /// Everybody asks, and all but one are refused.
-    fn one_of_all(&mut self) -> Permit {
-        let mut let_through: Vec<_> = (0..self.members.len()).filter_map(|who| self.ask(who).ok()).collect();
-        assert_eq!(let_through.len(), 1);
-        let_through.remove(0)
-    }
-
-    /// Waits for its turn.
-    fn next(&mut self, who: usize) -> Permit {
-        loop {
-            match self.ask(who) {
-                Ok(permit) => return permit,
-                Err((wait, _)) => self.pass(wait),
-            }
-        }
-    }
-
-    fn settle(&mut self, permit: Permit, outcome: Result<(), Failure>) -> Option<Duration> {
-        let settled = self.gate.settle(self.now, permit, outcome, &mut Step::default(), &mut self.rng);
-        settled.wait.map(|wait| wait.until.duration_since(self.now))
-    }
-
-    fn pass(&mut self, time: Duration) {
-        self.now = add(self.now, time);
-    }
-}
 
 #[test]
 fn half_open_lets_exactly_one_through() {
@@ -147,6 +90,64 @@ fn a_hanging_probe_of_a_gate_of_one_opens_for_longer() {
 }
 
 #[test]
+fn probes_that_hang_open_for_longer_each_time() {
+    let mut door = Door::new(plain(), 2, 5);
+    let mut waits = Vec::new();
+    let mut kept = Vec::new();
+    for round in 0..7 {
+        kept.push(door.next(round % 2));
+        door.pass(LEASE + secs(1));
+        let (wait, cause) = door.ask((round + 1) % 2).map_or_else(
+            |refused| refused,
+            |permit| {
+                // One connection alone shuts nobody out.
+                door.gate.abandon(door.now, permit);
+                (Duration::ZERO, WaitCause::BreakerOpen)
+            },
+        );
+        assert_eq!(cause, WaitCause::BreakerOpen);
+        waits.push(wait);
+    }
+    assert_eq!(waits, all_secs([0, 2, 4, 8, 16, 30, 30]));
+    assert_eq!(door.gate.status(door.now).in_flight, 0);
+}
+
+#[test]
+fn failures_before_a_recovery_do_not_trip_it_again_after_it() {
+    let mut door = Door::new(plain(), 2, 5);
+    for _ in 0..6 {
+        for who in 0..2 {
+            let permit = door.next(who);
+            door.settle(permit, Err(Failure::Unreachable));
+        }
+    }
+    assert_eq!(door.gate.status(door.now).mode, Mode::Open);
+    // The probe succeeds, and while the pace lasts four failures in a row are not five.
+    for row in 0..10 {
+        let permit = door.next(row % 2);
+        door.settle(permit, Ok(()));
+        for _ in 0..4 {
+            let permit = door.next(row % 2);
+            door.settle(permit, Err(Failure::Unreachable));
+            assert_eq!(door.gate.status(door.now).mode, Mode::Paced, "the row begins anew after each success");
+        }
+    }
+    // Its session is stable, the gate closes, and a day later one connection fails.
+    let permit = door.next(0);
+    let epoch = door.gate.settle(door.now, permit, Ok(()), &mut Step::default(), &mut door.rng).epoch;
+    let since = door.now;
+    door.pass(secs(60));
+    door.gate.stable(door.now, door.members[0], Tenure::new(epoch, since));
+    let before = door.gate.status(door.now);
+    assert_eq!((before.mode, before.trips), (Mode::Closed, 0));
+    door.pass(secs(86_400));
+    let permit = door.ask(0).expect("it is closed");
+    door.settle(permit, Err(Failure::Unreachable));
+    let after = door.gate.status(door.now);
+    assert_eq!((after.trips, after.until), (0, None), "the old failures are forgotten: {after:?}");
+}
+
+#[test]
 fn a_failed_probe_lengthens_the_open_time_until_it_is_forgiven() {
     let mut crew = Crew::started(plain(), 2, 5, |dial| {
         if dial.at < secs(80) {
@@ -185,15 +186,17 @@ fn one_outage_is_one_charge() {
     let flying: Vec<_> = (1..51).map(|who| door.next(who)).collect();
     assert_eq!(door.gate.status(door.now).in_flight, 50);
     door.pass(secs(5));
-    let mut epochs = BTreeSet::new();
-    let mut trips = BTreeSet::new();
+    let fell = door.now;
+    let (mut epochs, mut trips, mut opened) = (BTreeSet::new(), BTreeSet::new(), BTreeSet::new());
     for permit in flying {
         door.pass(millis(2));
         door.settle(permit, Err(Failure::Unreachable));
         let status = door.gate.status(door.now);
         epochs.insert(status.epoch);
         trips.insert(status.trips);
+        opened.extend(status.until.map(|until| until.duration_since(fell)));
     }
+    assert_eq!(opened.into_iter().collect::<Vec<_>>(), [millis(1_010)], "the first step, from the fifth failure on");
     assert_eq!(epochs.len(), 2, "narrow once");
     assert_eq!(trips.into_iter().collect::<Vec<_>>(), [0, 1], "one charge");
     let status = door.gate.status(door.now);
@@ -305,4 +308,26 @@ fn every_refusal_names_a_later_instant_and_is_asked_once_a_wake() {
     let dials = u32::try_from(crew.dials.len()).unwrap();
     assert!(told < dials * 60, "{told} events for {dials} dials");
     assert!(crew.told.iter().all(|count| *count < 1_500), "{:?}", crew.told);
+}
+
+#[test]
+fn the_wait_is_the_later_of_own_curve_and_open_time_and_not_their_sum() {
+    let mut door = Door::new(plain(), 3, 5);
+    let mut own = Step::default();
+    let fail = |door: &mut Door, who: usize, step: &mut Step| {
+        let permit = door.next(who);
+        let wait = door.gate.settle(door.now, permit, Err(Failure::Unreachable), step, &mut door.rng).wait;
+        let open = door.gate.status(door.now).until.map(|until| until.duration_since(door.now));
+        (wait.expect("it failed").until.duration_since(door.now), open)
+    };
+    // One fails alone and goes along its own curve; nobody else is shut out.
+    for wait in [1, 2, 4, 8] {
+        assert_eq!(fail(&mut door, 0, &mut own), (secs(wait), None));
+        door.pass(secs(wait));
+    }
+    // Another one fails as well: the gate opens by its own curve, which is at its second step.
+    assert_eq!(fail(&mut door, 1, &mut Step::default()), (secs(2), Some(secs(2))));
+    door.pass(secs(2));
+    assert_eq!(fail(&mut door, 0, &mut own), (secs(16), Some(secs(4))), "its own is longer");
+    assert_eq!(fail(&mut door, 1, &mut Step::default()), (secs(8), Some(secs(8))), "the gate's is longer");
 }
