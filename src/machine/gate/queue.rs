@@ -94,9 +94,11 @@ impl Queue {
             if told.is_some_and(|told| told <= opening) {
                 continue;
             }
-            let due = due(opening, rank, turn);
-            if told.is_none_or(|told| told > due) {
-                *told = Some(due);
+            // Whoever stands by knows its time since it came to: woken again for each place that it moves up, a hundred
+            // waiters would wake four times for one dial.
+            let late = due(opening, if rank == 0 { 0 } else { STAND_BY }, turn);
+            if told.is_none_or(|told| told > late) {
+                *told = Some(due(opening, rank, turn));
                 wakes.push(*id);
             }
         }
