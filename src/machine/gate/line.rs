@@ -213,7 +213,7 @@ mod tests {
             20 => id().prop_map(Move::Push),
             40 => id().prop_map(Move::Remove),
             10 => Just(Move::Rotate),
-            3 => (0..MEMBERS as usize).prop_map(Move::SwapFirst),
+            3 => (0_usize..120).prop_map(Move::SwapFirst),
             1 => Just(Move::Shuffle),
             1 => Just(Move::Drain),
         ]
