@@ -94,8 +94,8 @@ impl Queue {
             if told.is_some_and(|told| told <= opening) {
                 continue;
             }
-            // Whoever stands by knows its time since it came to: woken again for each place that it moves up, a hundred
-            // waiters would wake four times for one dial.
+            // Whoever stands by was told a time when it came to, and that will do: woken again for each place that it moves
+            // up, every waiter would wake four times for its one dial.
             let late = due(opening, if rank == 0 { 0 } else { STAND_BY }, turn);
             if told.is_none_or(|told| told > late) {
                 *told = Some(due(opening, rank, turn));
@@ -118,3 +118,28 @@ pub(super) fn due(opening: Instant, rank: usize, turn: Duration) -> Instant {
 /// How many are told to come soon in case the head does not. A queue where every fourth future is not polled any more
 /// then loses a turn for each of them; with none standing by, nobody would notice before some older timer fires.
 const STAND_BY: usize = 3;
+
+#[cfg(test)]
+mod tests {
+    #![expect(clippy::disallowed_methods, reason = "a test may read the clock")]
+
+    use super::*;
+
+    #[test]
+    fn a_waiter_is_woken_to_stand_by_and_for_its_turn_and_not_between() {
+        let (mut now, turn) = (Instant::now(), Duration::from_millis(500));
+        let (mut queue, mut woken) = (Queue::default(), Vec::new());
+        let member = |id| Member { id, credential: 0 };
+        for id in 0..20 {
+            let rank = queue.join(member(id), now);
+            queue.told(member(id), due(add(now, 60 * turn), rank, turn));
+        }
+        for id in 0..20 {
+            queue.wake(now, turn, &mut woken);
+            assert_eq!(woken.iter().filter(|woken| **woken == id).count(), if id == 0 { 1 } else { 2 }, "{id}");
+            queue.remove(member(id), now);
+            now = add(now, turn / 50);
+        }
+        assert_eq!(woken.len(), 39);
+    }
+}
