@@ -264,9 +264,13 @@ impl Control {
         if let Some((suppressed, gate_suppressed)) = told {
             // Else a connection that is lost within a second of each success would never say why.
             let untold = if suppressed > 0 && cause.is_none() { self.board.last_failure() } else { None };
-            Line { transition, cause, untold: untold.as_ref(), suppressed, gate_suppressed }
-                .write(self.span.as_deref());
+            self.write_line(&Line { transition, cause, untold: untold.as_ref(), suppressed, gate_suppressed });
         }
+    }
+
+    /// Whoever listens formats errors of the user: a panic there is its own affair.
+    fn write_line(&self, line: &Line<'_>) {
+        let _ = caught::call(|| line.write(self.span.as_deref()));
     }
 
     /// When the machine has to be asked again, or there may be room for the line that was left out.
@@ -297,8 +301,7 @@ impl Control {
             let (transition, cause) = (Transition { at: now, ..untold.transition }, untold.cause.as_ref());
             // It was counted itself.
             let suppressed = suppressed.saturating_sub(1);
-            Line { transition: &transition, cause, untold: None, suppressed, gate_suppressed }
-                .write(self.span.as_deref());
+            self.write_line(&Line { transition: &transition, cause, untold: None, suppressed, gate_suppressed });
         }
     }
 

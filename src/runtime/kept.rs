@@ -1,5 +1,6 @@
 //! The task behind the links.
 
+use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
@@ -46,11 +47,15 @@ where
             return Poll::Ready(Over::Lost(None));
         }
         let Some(checking) = &mut self.checking else { return Poll::Pending };
-        let checked = ready!(checking.as_mut().poll(cx));
+        let checked = ready!(Pin::new(checking).poll(cx));
         self.checking = None;
         match checked {
-            Ok(()) => Poll::Pending,
-            Err(cause) => Poll::Ready(Over::Lost(Some(cause))),
+            Ok(Ok(())) => Poll::Pending,
+            Ok(Err(cause)) => Poll::Ready(Over::Lost(Some(cause))),
+            Err(panicked) => {
+                let cause = self.slot.control.cause("check", Failure::Transient, panicked);
+                Poll::Ready(Over::Lost(Some(cause)))
+            }
         }
     }
 
@@ -67,13 +72,13 @@ where
         self.slot.retire(&live);
         (self.checking, self.looking) = (None, None);
         let bound = self.slot.control.policy.close;
-        Some(Box::pin(goodbye(Arc::clone(&self.slot.connector), bound, live, |live| &live.connection)))
+        Some(Boxed::boxed(goodbye(Arc::clone(&self.slot.connector), bound, live, |live| &live.connection)))
     }
 
     fn check(&mut self, wait: Duration) {
         if let (None, Some(live)) = (&self.checking, self.live.clone()) {
             let (control, connector) = (Arc::clone(&self.slot.control), Arc::clone(&self.slot.connector));
-            self.checking = Some(Box::pin(check(live, control, connector, wait)));
+            self.checking = Some(Boxed::boxed(check(live, control, connector, wait)));
         }
     }
 }
@@ -85,7 +90,7 @@ where
     C::Connection: Sync,
 {
     sleep(wait).await;
-    match timeout(control.policy.attempt_deadline, caught::run(connector.check(&live.connection))).await {
+    match timeout(control.policy.attempt_deadline, caught::run(|| connector.check(&live.connection))).await {
         Ok(Ok(Ok(()))) => Ok(()),
         Ok(Ok(Err(error))) => Err(judge(&control, &*connector, "check", Ended::Report, error)),
         Ok(Err(panicked)) => Err(control.cause("check", Failure::Transient, panicked)),

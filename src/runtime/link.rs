@@ -195,7 +195,7 @@ impl<C: Connector> Live<C> {
         let lent = self.lent();
         let Slot { control, connector, .. } = &*lent.slot;
         if lent.slot.retire(lent) {
-            let cause = judge(control, &**connector, "report", Ended::Report, error.into());
+            let cause = judge(control, &**connector, "report", Ended::Report, error);
             control.report(lent.generation, cause);
         } else {
             control.board.ignore_report();

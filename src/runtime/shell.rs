@@ -4,13 +4,15 @@
 //! settled before anything else is looked at, and a drain that coincides with it is fed right after it, before anything
 //! is published.
 
+use std::error::Error;
+use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::{Duration, Instant};
 
-use super::caught::{self, Boxed};
+use super::caught::{self, Boxed, Panicked};
 use super::connector::{Attempt, BoxError, Connector, Ended, Reached};
 use super::control::Control;
 use super::error::Stopped;
@@ -106,7 +108,8 @@ impl<C: Connector, T: Tenant<C>> Shell<C, T> {
         loop {
             if let Stage::Stopped(reason) = self.stage {
                 if let Some(closing) = &mut self.closing {
-                    ready!(closing.as_mut().poll(cx));
+                    // A panic in it changes nothing: either way the connection is gone.
+                    let _ = ready!(Pin::new(closing).poll(cx));
                     self.closing = None;
                 }
                 return Poll::Ready(Stopped::new(reason, self.control.board.last_failure()));
@@ -117,13 +120,14 @@ impl<C: Connector, T: Tenant<C>> Shell<C, T> {
     }
 
     fn poll_news(&mut self, cx: &mut Context<'_>) -> Poll<News<C>> {
-        if self.closing.as_mut().is_some_and(|closing| closing.as_mut().poll(cx).is_ready()) {
+        if self.closing.as_mut().is_some_and(|closing| Pin::new(closing).poll(cx).is_ready()) {
             self.closing = None;
         }
         match &mut self.stage {
             Stage::Dial(dial) => {
-                if let Poll::Ready(outcome) = dial.as_mut().poll(cx) {
-                    return Poll::Ready(News::Dialled(outcome));
+                if let Poll::Ready(outcome) = Pin::new(dial).poll(cx) {
+                    let panicked = |panicked| Err(self.control.cause("connect", Failure::Transient, panicked));
+                    return Poll::Ready(News::Dialled(outcome.unwrap_or_else(panicked)));
                 }
             }
             Stage::Serve | Stage::WindDown => {
@@ -256,20 +260,16 @@ impl<C: Connector, T: Tenant<C>> Shell<C, T> {
     /// Ends whatever is being done, and closes the connection beside what comes next. An older one that still hangs in
     /// its goodbye is dropped.
     fn replace(&mut self, stage: Stage<C>, opened: Option<C::Connection>) {
-        let served = caught::call(|| self.tenant.end()).ok().flatten();
-        let ended = std::mem::replace(&mut self.stage, stage);
-        let hangs = match opened.map(|connection| self.goodbye(connection)).or(served) {
-            Some(closing) => self.closing.replace(closing),
-            None => None,
-        };
-        // What somebody's future or connection does in its drop must not end supervision.
-        let _ = caught::call(|| drop(ended));
-        let _ = caught::call(|| drop(hangs));
+        let served = self.tenant.end();
+        self.stage = stage;
+        if let Some(closing) = opened.map(|connection| self.goodbye(connection)).or(served) {
+            self.closing = Some(closing);
+        }
     }
 
     fn goodbye(&self, connection: C::Connection) -> Boxed<()> {
         let (connector, bound) = (Arc::clone(&self.connector), self.control.policy.close);
-        Box::pin(goodbye(connector, bound, connection, |connection| connection))
+        Boxed::boxed(goodbye(connector, bound, connection, |connection| connection))
     }
 
     fn dial(&mut self, number: u32, generation: u64, deadline: Instant) -> Boxed<Result<C::Connection, Cause>> {
@@ -283,8 +283,8 @@ impl<C: Connector, T: Tenant<C>> Shell<C, T> {
             }
         };
         let attempt = Attempt { number, generation, deadline, previous, reached: Reached(Arc::new(reached)) };
-        Box::pin(async move {
-            match caught::run(async { connector.connect(attempt).await.map_err(Into::into) }).await {
+        Boxed::boxed(async move {
+            match caught::run(|| connector.connect(attempt)).await {
                 Ok(Ok(connection)) => Ok(connection),
                 Ok(Err(error)) => Err(judge(&control, &*connector, "connect", Ended::Dial, error)),
                 Err(panicked) => Err(control.cause("connect", Failure::Transient, panicked)),
@@ -301,9 +301,8 @@ impl<C: Connector, T: Tenant<C>> Drop for Shell<C, T> {
     /// Dropped at an await, or unwound: the dial goes, and what this connection holds of the gate passes on at once.
     fn drop(&mut self) {
         if !matches!(self.stage, Stage::Stopped(_)) {
-            // A panic in the drop of somebody's future must not keep the permit.
-            let _ = caught::call(|| drop(self.tenant.end()));
-            let _ = caught::call(|| self.stage = Stage::Stopped(StopReason::Dropped));
+            drop(self.tenant.end());
+            self.stage = Stage::Stopped(StopReason::Dropped);
             self.control.dropped();
         }
     }
@@ -315,23 +314,45 @@ pub(super) fn judge<C: Connector>(
     connector: &C,
     step: &'static str,
     ended: Ended,
-    error: BoxError,
+    error: impl Into<BoxError>,
 ) -> Cause {
+    let error: BoxError = match caught::call(|| error.into()) {
+        Ok(error) => error,
+        Err(panicked) => return control.cause(step, Failure::Transient, panicked),
+    };
     match caught::call(|| connector.classify(&*error, ended)) {
         Ok(failure) => control.cause(step, failure, error),
-        Err(panicked) => control.cause(step, Failure::Transient, format!("{error} (classify {panicked})")),
+        Err(panicked) => control.cause(step, Failure::Transient, Unclassified { error, panicked }),
     }
 }
 
-/// Closes a connection within `bound`, and drops it.
+/// What an error means is not known. It is shown only to those who ask: its text is code of the user as well.
+#[derive(Debug)]
+struct Unclassified {
+    error: BoxError,
+    panicked: Panicked,
+}
+
+impl fmt::Display for Unclassified {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} (classify {})", self.error, self.panicked)
+    }
+}
+
+impl Error for Unclassified {
+    fn source(&self) -> Option<&(dyn Error + 'static)> {
+        self.error.source()
+    }
+}
+
+/// Closes a connection within `bound`, and drops it; to be run as [`Boxed`], for that drop is code of the user too.
 pub(super) async fn goodbye<C: Connector, H: Send>(
     connector: Arc<C>,
     bound: Duration,
     held: H,
     connection: impl Fn(&H) -> &C::Connection,
 ) {
-    let closing = caught::run(connector.close(connection(&held)));
-    // A panic or a missed bound changes nothing: the connection is dropped.
-    let _ = timeout(bound, closing).await;
-    let _ = caught::call(|| drop(held));
+    // A panic or a missed bound changes nothing: the connection is dropped, and not while a panic unwinds.
+    let _ = timeout(bound, caught::run(|| connector.close(connection(&held)))).await;
+    drop(held);
 }
