@@ -58,7 +58,7 @@ impl Queue {
             if now < lost {
                 return;
             }
-            line.to_the_back();
+            line.rotate();
             self.head_since = Some(lost);
         }
     }
