@@ -19,14 +19,12 @@ use crate::observe::Cause;
 /// Puts each connection into the slot, and takes it out again.
 pub(super) struct Kept<C: Connector> {
     pub(super) slot: Arc<Slot<C>>,
-    pub(super) control: Arc<Control>,
-    pub(super) connector: Arc<C>,
     pub(super) live: Option<Arc<Lent<C>>>,
     pub(super) checking: Option<Boxed<Result<(), Cause>>>,
     /// Set while a drain waits for those who hold the connection.
     pub(super) looking: Option<Pin<Box<Sleep>>>,
     /// Keeps the place in the gate.
-    pub(super) _membership: Arc<Membership>,
+    pub(super) _membership: Membership,
 }
 
 impl<C> Tenant<C> for Kept<C>
@@ -55,7 +53,7 @@ where
             Ok(Ok(())) => Poll::Pending,
             Ok(Err(cause)) => Poll::Ready(Over::Lost(Some(cause))),
             Err(panicked) => {
-                let cause = self.control.cause("check", Failure::Transient, panicked);
+                let cause = self.slot.control.cause("check", Failure::Transient, panicked);
                 Poll::Ready(Over::Lost(Some(cause)))
             }
         }
@@ -73,13 +71,13 @@ where
         let live = self.live.take()?;
         self.slot.retire(&live);
         (self.checking, self.looking) = (None, None);
-        let bound = self.control.policy.close;
-        Some(Boxed::boxed(goodbye(Arc::clone(&self.connector), bound, live, |live| &live.connection)))
+        let bound = self.slot.control.policy.close;
+        Some(Boxed::boxed(goodbye(Arc::clone(&self.slot.connector), bound, live, |live| &live.connection)))
     }
 
     fn check(&mut self, wait: Duration) {
         if let (None, Some(live)) = (&self.checking, self.live.clone()) {
-            let (control, connector) = (Arc::clone(&self.control), Arc::clone(&self.connector));
+            let (control, connector) = (Arc::clone(&self.slot.control), Arc::clone(&self.slot.connector));
             self.checking = Some(Boxed::boxed(check(live, control, connector, wait)));
         }
     }

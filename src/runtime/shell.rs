@@ -6,8 +6,8 @@
 
 use std::error::Error;
 use std::fmt;
-use std::future::{Future, poll_fn};
-use std::pin::{Pin, pin};
+use std::future::Future;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::{Duration, Instant};
@@ -18,7 +18,7 @@ use super::control::Control;
 use super::error::Stopped;
 use super::mailbox::Post;
 use super::suspend;
-use super::sync::{Sleep, sleep, timeout};
+use super::sync::{Sleep, sleep_until, timeout};
 use crate::machine::{Action, Event, Failure, StopReason};
 use crate::observe::Cause;
 
@@ -55,7 +55,9 @@ pub(super) struct Shell<C: Connector, T: Tenant<C>> {
     stage: Stage<C>,
     /// The last connection, while it is said goodbye to beside whatever comes next. One at most.
     closing: Option<Boxed<()>>,
-    deadline: Option<Instant>,
+    /// There while something is due, and when it is set for.
+    sleep: Option<Pin<Box<Sleep>>>,
+    set_for: Option<Instant>,
     /// Why the last attempt or session ended, if something broke.
     ended_by: Option<Cause>,
     /// Counts dials: `reached` of an older one is no news.
@@ -86,40 +88,38 @@ impl<C: Connector, T: Tenant<C>> Shell<C, T> {
         control.prepare();
         suspend::watch(&control);
         let ended_by = control.board.last_failure();
-        let mut shell =
-            Self { tenant, control, connector, stage: Stage::Wait, closing: None, deadline: None, ended_by, dials: 0 };
+        let mut shell = Self {
+            tenant,
+            control,
+            connector,
+            stage: Stage::Wait,
+            closing: None,
+            sleep: None,
+            set_for: None,
+            ended_by,
+            dials: 0,
+        };
         shell.tell(Event::Start, None, None);
         shell
     }
 
-    /// Goes on until supervision ends.
-    pub(super) async fn drive(&mut self) -> Stopped {
-        let mut sleep = pin!(sleep(Duration::ZERO));
-        let mut set_for = None;
-        let reason = loop {
+    /// Goes on until supervision ends. Its state is the shell's own: a future around it would hold it twice.
+    pub(super) fn poll_drive(&mut self, cx: &mut Context<'_>) -> Poll<Stopped> {
+        loop {
             if let Stage::Stopped(reason) = self.stage {
-                break reason;
+                if let Some(closing) = &mut self.closing {
+                    // A panic in it changes nothing: either way the connection is gone.
+                    let _ = ready!(Pin::new(closing).poll(cx));
+                    self.closing = None;
+                }
+                return Poll::Ready(Stopped::new(reason, self.control.board.last_failure()));
             }
-            let due = self.deadline.into_iter().chain(self.control.line_due()).min();
-            if set_for != due {
-                set_for = due;
-                sleep.as_mut().reset(self.control.clock.timer(due));
-            }
-            let news = poll_fn(|cx| self.poll_news(cx, due.map(|_| sleep.as_mut()))).await;
-            if matches!(news, News::TimedOut) {
-                // For the log, or too early for the machine's clock: it is set again.
-                set_for = None;
-            }
+            let news = ready!(self.poll_news(cx));
             self.take(news);
-        };
-        if let Some(closing) = self.closing.take() {
-            // A panic in it changes nothing: either way the connection is gone.
-            let _ = closing.await;
         }
-        Stopped::new(reason, self.control.board.last_failure())
     }
 
-    fn poll_news(&mut self, cx: &mut Context<'_>, sleep: Option<Pin<&mut Sleep>>) -> Poll<News<C>> {
+    fn poll_news(&mut self, cx: &mut Context<'_>) -> Poll<News<C>> {
         if self.closing.as_mut().is_some_and(|closing| Pin::new(closing).poll(cx).is_ready()) {
             self.closing = None;
         }
@@ -141,9 +141,30 @@ impl<C: Connector, T: Tenant<C>> Shell<C, T> {
         if let Poll::Ready(post) = self.control.mailbox.poll_take(cx) {
             return Poll::Ready(News::Posted(post));
         }
-        let Some(sleep) = sleep else { return Poll::Pending };
-        ready!(sleep.poll(cx));
-        Poll::Ready(News::TimedOut)
+        self.poll_timer(cx).map(|()| News::TimedOut)
+    }
+
+    /// A connection with nothing due has no timer.
+    fn poll_timer(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        let due = self.control.due();
+        if due.is_none() {
+            (self.sleep, self.set_for) = (None, None);
+            return Poll::Pending;
+        }
+        let timer = || self.control.clock.timer(due);
+        let sleep = match &mut self.sleep {
+            Some(sleep) if self.set_for == due => sleep,
+            Some(sleep) => {
+                sleep.as_mut().reset(timer());
+                sleep
+            }
+            none => none.insert(Box::pin(sleep_until(timer()))),
+        };
+        self.set_for = due;
+        ready!(sleep.as_mut().poll(cx));
+        // For the log, or too early for the machine's clock: it is set again.
+        self.set_for = None;
+        Poll::Ready(())
     }
 
     fn take(&mut self, news: News<C>) {
@@ -166,10 +187,9 @@ impl<C: Connector, T: Tenant<C>> Shell<C, T> {
 
     fn receive(&mut self, post: Post) {
         let event = match post {
-            Post::Advised => Some(Event::Advised(self.control.advice())),
             Post::Check => {
                 if matches!(self.stage, Stage::Serve) {
-                    self.tenant.check(self.control.check_after());
+                    self.tenant.check(self.control.draw_check());
                 }
                 None
             }
@@ -203,7 +223,6 @@ impl<C: Connector, T: Tenant<C>> Shell<C, T> {
     /// Hands the machine one event, does what it says, and publishes it.
     fn tell(&mut self, event: Event, cause: Option<Cause>, opened: Option<C::Connection>) {
         let decision = self.control.decide(event, self.dials);
-        self.deadline = decision.deadline;
         if matches!(self.stage, Stage::Dial(_) | Stage::Serve)
             && matches!(decision.action, Action::Wait | Action::Dial { .. })
         {
@@ -215,7 +234,8 @@ impl<C: Connector, T: Tenant<C>> Shell<C, T> {
             Action::Dial { attempt, generation } => {
                 // The other one is closed first: the dial future must not see it as its own.
                 self.replace(Stage::Wait, opened);
-                self.stage = Stage::Dial(self.dial(attempt, generation, self.ended_by.clone()));
+                let deadline = decision.deadline.unwrap_or(decision.at);
+                self.stage = Stage::Dial(self.dial(attempt, generation, deadline));
             }
             Action::Serve { generation } => {
                 if let Some(connection) = opened {
@@ -252,8 +272,9 @@ impl<C: Connector, T: Tenant<C>> Shell<C, T> {
         Boxed::boxed(goodbye(connector, bound, connection, |connection| connection))
     }
 
-    fn dial(&mut self, number: u32, generation: u64, previous: Option<Cause>) -> Boxed<Result<C::Connection, Cause>> {
+    fn dial(&mut self, number: u32, generation: u64, deadline: Instant) -> Boxed<Result<C::Connection, Cause>> {
         self.dials += 1;
+        let previous = self.ended_by.clone();
         let (control, connector, dial) = (Arc::clone(&self.control), Arc::clone(&self.connector), self.dials);
         let weak = Arc::downgrade(&control);
         let reached = move || {
@@ -261,7 +282,6 @@ impl<C: Connector, T: Tenant<C>> Shell<C, T> {
                 control.reach(dial);
             }
         };
-        let deadline = self.deadline.unwrap_or_else(|| control.clock.now());
         let attempt = Attempt { number, generation, deadline, previous, reached: Reached(Arc::new(reached)) };
         Boxed::boxed(async move {
             match caught::run(|| connector.connect(attempt)).await {

@@ -161,6 +161,7 @@ fn a_drain_waits_for_whoever_holds_the_connection() {
         let live = link.current().unwrap();
         let drained = link.handle().drain();
         let task = spawn(move || block_on(task));
+        loom::thread::yield_now();
         assert_eq!(server.closed(), 0, "it is held");
         drop(live);
         block_on(drained);
@@ -226,5 +227,29 @@ fn whoever_watches_hears_of_the_end() {
         drop(link);
         while block_on(handle.changed()).is_ok() {}
         assert_eq!(task.join().unwrap().reason, StopReason::Dropped);
+    });
+}
+
+#[test]
+fn a_reconnect_during_a_dial_gives_another_connection() {
+    check(2, || {
+        let door = Arc::new(Door::default());
+        let shut = Arc::clone(&door);
+        let script = move |dial| (Answer::Accept, (dial == 0).then(|| Arc::clone(&shut)));
+        let (server, gate) = (Server::new(script), gate(policy()));
+        let supervisor = server.builder(&gate, 1).build().unwrap();
+        let (link, task) = supervisor.start_keep().unwrap();
+        let mut task = Box::pin(task.unwrap());
+        settle(task.as_mut());
+        let task = spawn(move || block_on(task));
+        let mut handle = link.handle();
+        assert!(handle.reconnect());
+        door.open();
+        while block_on(handle.changed()).unwrap().generation < 2 {}
+        assert_eq!(block_on(link.ready()).unwrap().generation(), 2);
+        drop(link);
+        task.join().unwrap();
+        assert_eq!((server.dials(), server.closed(), server.open()), (2, 2, 0));
+        assert_free(&gate);
     });
 }

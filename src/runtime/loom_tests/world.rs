@@ -18,6 +18,7 @@ use rand::rngs::SmallRng;
 
 use super::stand_ins;
 use crate::machine::{Classified, Failure, GateStatus, Policy};
+use crate::observe::Endpoint;
 use crate::runtime::control::{Control, Parts};
 use crate::runtime::sync::{Mutex, unpoisoned};
 use crate::runtime::{Attempt, BoxError, Clock, Connector, Gate, Supervisor, SupervisorBuilder};
@@ -282,7 +283,7 @@ impl Connector for Dialler {
         }
     }
 
-    fn endpoint(&self) -> crate::Endpoint {
+    fn endpoint(&self) -> Endpoint {
         ENDPOINT.into()
     }
 
