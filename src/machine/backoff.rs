@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use rand::Rng;
 
-use super::time::scale;
+use super::time::Nanos;
 
 /// Where in its window a delay is drawn.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -25,6 +25,25 @@ pub enum Jitter {
     Full,
     /// The exponential ceiling itself. For one client only: a fleet that uses it returns in step.
     None,
+}
+
+impl Jitter {
+    /// Between what the delay after the `n`-th failure is drawn (from 1), where the one before it was `previous`.
+    #[inline]
+    fn window(self, base: Nanos, cap: Nanos, n: u32, previous: Nanos) -> (Nanos, Nanos) {
+        // min(cap, base · 2^(n − 1))
+        let ceiling = || base.doubled(n.saturating_sub(1)).min(cap);
+        match self {
+            Self::Band(p) => (cap.share((1.0 - p) / (1.0 + p)), cap),
+            Self::Decorrelated => {
+                let prev = previous.max(base);
+                (prev.min(base.max(cap.divided(3))), prev.times(3).min(cap))
+            }
+            Self::Equal => (ceiling().divided(2), ceiling()),
+            Self::Full => (Nanos::ZERO, ceiling()),
+            Self::None => (ceiling(), ceiling()),
+        }
+    }
 }
 
 /// Delay growth and randomness.
@@ -78,27 +97,19 @@ impl Backoff {
     /// The delay after the `failures`-th failure in a row (from 1), where the previous one was `previous` (zero for
     /// none). Always in [1 ns, cap], or the floor where that is higher; a base above the cap is as the cap.
     pub fn delay<R: Rng + ?Sized>(&self, failures: u32, previous: Duration, rng: &mut R) -> Duration {
-        let grown = failures.saturating_sub(self.fast);
-        let (low, high) = match self.jitter {
-            _ if grown == 0 => (self.fast_delay / 2, self.fast_delay.saturating_mul(3) / 2),
-            Jitter::Band(p) => (scale(self.cap, (1.0 - p) / (1.0 + p)), self.cap),
-            Jitter::Decorrelated => {
-                let prev = previous.max(self.base);
-                (prev.min(self.base.max(self.cap / 3)), prev.saturating_mul(3))
-            }
-            Jitter::Equal => (self.ceiling(grown) / 2, self.ceiling(grown)),
-            Jitter::Full => (Duration::ZERO, self.ceiling(grown)),
-            Jitter::None => (self.ceiling(grown), self.ceiling(grown)),
-        };
-        let high = high.min(self.cap);
-        uniform(low.min(high).max(self.floor), high.max(self.floor), rng)
+        self.draw(failures, Nanos::new(previous), rng).duration()
     }
 
-    /// min(cap, base · 2^(n − 1)).
-    fn ceiling(&self, n: u32) -> Duration {
-        let doublings = n.saturating_sub(1).min(127);
-        let nanos = self.base.as_nanos().saturating_mul(1_u128 << doublings);
-        if nanos >= self.cap.as_nanos() { self.cap } else { from_nanos(nanos) }
+    fn draw<R: Rng + ?Sized>(&self, failures: u32, previous: Nanos, rng: &mut R) -> Nanos {
+        let (base, cap, floor) = (Nanos::new(self.base), Nanos::new(self.cap), Nanos::new(self.floor));
+        let (low, high) = match failures.saturating_sub(self.fast) {
+            0 => {
+                let delay = Nanos::new(self.fast_delay);
+                (delay.divided(2), delay.times(3).divided(2).min(cap))
+            }
+            grown => self.jitter.window(base, cap, grown, previous),
+        };
+        low.min(high).max(floor).up_to(high.max(floor), rng)
     }
 }
 
@@ -168,18 +179,25 @@ impl Growth {
     /// prober: the ceiling is divided among them, never under the first window.
     #[must_use]
     pub fn cap(&self, refusals: u32, age: Duration, sharers: u32) -> Duration {
-        let exponent = i32::try_from(refusals).unwrap_or(i32::MAX);
-        let grown = scale(self.window, self.factor.powi(exponent));
-        let ceiling = self.ceiling.max(scale(age, self.age_share)) / sharers.max(1);
-        grown.min(ceiling.max(self.window))
+        self.highest(refusals, age, sharers).duration()
     }
 
-    fn delay<R: Rng + ?Sized>(&self, base: Duration, step: &Step, cap: Duration, rng: &mut R) -> Duration {
+    fn highest(&self, refusals: u32, age: Duration, sharers: u32) -> Nanos {
+        let exponent = i32::try_from(refusals).unwrap_or(i32::MAX);
+        let window = Nanos::new(self.window);
+        let grown = window.share(self.factor.powi(exponent));
+        let ceiling = Nanos::new(self.ceiling).max(Nanos::new(age).share(self.age_share));
+        grown.min(ceiling.divided(u64::from(sharers.max(1))).max(window))
+    }
+
+    fn draw<R: Rng + ?Sized>(&self, base: Duration, step: &Step, cap: Nanos, rng: &mut R) -> Nanos {
         if matches!(self.jitter, Jitter::Band(_)) && step.refusals <= 1 {
-            return uniform(Duration::ZERO, cap, rng);
+            return Nanos::ZERO.up_to(cap, rng);
         }
-        let previous = if self.jitter == Jitter::Decorrelated { step.previous.max(self.from) } else { step.previous };
-        Backoff::new(base.min(cap), cap).jitter(self.jitter).delay(step.failures, previous, rng)
+        let from = if self.jitter == Jitter::Decorrelated { Nanos::new(self.from) } else { Nanos::ZERO };
+        let base = Nanos::new(base).min(cap);
+        let (low, high) = self.jitter.window(base, cap, step.failures, step.previous.max(from));
+        low.min(high).up_to(high, rng)
     }
 }
 
@@ -187,14 +205,14 @@ impl Growth {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Step {
     pub(super) failures: u32,
-    pub(super) previous: Duration,
+    pub(super) previous: Nanos,
     pub(super) refusals: u32,
     pub(super) refused_since: Option<Instant>,
     pub(super) throttled: u32,
     /// The epoch of the gate whose pace refused it last.
     pub(super) absorbed: u64,
     pub(super) slow: u32,
-    pub(super) slow_previous: Duration,
+    pub(super) slow_previous: Nanos,
 }
 
 impl Step {
@@ -214,43 +232,27 @@ impl Step {
     }
 
     /// A delay of the quick curve.
-    pub(super) fn quick<R: Rng + ?Sized>(&self, curve: &Backoff, rng: &mut R) -> Duration {
-        curve.delay(self.failures, self.previous, rng)
+    pub(super) fn quick<R: Rng + ?Sized>(&self, curve: &Backoff, rng: &mut R) -> Nanos {
+        curve.draw(self.failures, self.previous, rng)
     }
 
-    /// A delay of the growing curve.
+    /// A delay of the growing curve, which begins where the quick one does.
     pub(super) fn growing<R: Rng + ?Sized>(
         &self,
         curve: &Growth,
-        base: Duration,
+        quick: &Backoff,
         now: Instant,
         sharers: u32,
         rng: &mut R,
-    ) -> Duration {
+    ) -> Nanos {
         let age = self.refused_since.map_or(Duration::ZERO, |since| now.saturating_duration_since(since));
-        curve.delay(base, self, curve.cap(self.refusals, age, sharers), rng)
+        curve.draw(quick.base, self, curve.highest(self.refusals, age, sharers), rng)
     }
 
     /// One more refusal of the kind that only people heal: a delay of the slow curve.
     pub(super) fn slow<R: Rng + ?Sized>(&mut self, curve: &Backoff, rng: &mut R) -> Duration {
         self.slow = self.slow.saturating_add(1);
-        self.slow_previous = curve.delay(self.slow, self.slow_previous, rng);
-        self.slow_previous
+        self.slow_previous = curve.draw(self.slow, self.slow_previous, rng);
+        self.slow_previous.duration()
     }
-}
-
-/// Uniform over [low, high) on whole nanoseconds (`low` where that is empty), never zero, by widening multiplication.
-pub(super) fn uniform<R: Rng + ?Sized>(low: Duration, high: Duration, rng: &mut R) -> Duration {
-    let low = nanos(low);
-    let span = nanos(high).saturating_sub(low);
-    let offset = (u128::from(rng.next_u64()) * u128::from(span)) >> 64;
-    from_nanos(u128::from(low).saturating_add(offset).max(1))
-}
-
-fn nanos(duration: Duration) -> u64 {
-    u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
-}
-
-fn from_nanos(nanos: u128) -> Duration {
-    Duration::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX))
 }

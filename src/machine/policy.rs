@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use rand::Rng;
 
-use super::backoff::{Backoff, Growth, Jitter, uniform};
-use super::time::scale;
+use super::backoff::{Backoff, Growth, Jitter};
+use super::time::{scale, uniform};
 
 /// What to do with a server's wait beyond [`Policy::hint_limit`]. Decided on the raw value, before jitter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

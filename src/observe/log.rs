@@ -33,7 +33,9 @@ impl Line<'_> {
         }
     }
 
-    pub(crate) fn write(&self, span: &Span) {
+    /// Under `span`, if anybody was there to hear of it.
+    pub(crate) fn write(&self, span: Option<&Span>) {
+        let span = span.and_then(Span::id);
         let Self { transition, cause, untold, suppressed, gate_suppressed } = *self;
         let Transition { generation, attempt, wait, until, .. } = *transition;
         let until = until.filter(|_| wait.is_some());
@@ -87,8 +89,8 @@ impl Line<'_> {
 pub(crate) struct Limiter<const N: usize> {
     /// When the last `N` lines were written; `next` is the oldest.
     written: [Option<Instant>; N],
-    next: usize,
-    suppressed: u64,
+    next: u8,
+    suppressed: u32,
 }
 
 impl<const N: usize> Default for Limiter<N> {
@@ -104,14 +106,15 @@ impl<const N: usize> Limiter<N> {
 
     /// Whether a line has to be left out.
     pub(crate) fn is_full(&self, now: Instant) -> bool {
-        self.written[self.next].is_some_and(|oldest| now.saturating_duration_since(oldest) < SECOND)
+        self.written[usize::from(self.next)].is_some_and(|oldest| now.saturating_duration_since(oldest) < SECOND)
     }
 
     /// A line is written; how many were left out since the last one.
     pub(crate) fn write(&mut self, now: Instant) -> u64 {
-        self.written[self.next] = Some(now);
-        self.next = (self.next + 1) % N;
-        std::mem::take(&mut self.suppressed)
+        let next = usize::from(self.next);
+        self.written[next] = Some(now);
+        self.next = u8::try_from((next + 1) % N).unwrap_or(0);
+        u64::from(std::mem::take(&mut self.suppressed))
     }
 
     /// A line is left out.

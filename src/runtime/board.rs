@@ -3,7 +3,7 @@
 //! Status and ownership change under one lock, so that whoever sees a terminal state can begin anew at once. Causes
 //! hold errors of the user, so what is replaced is dropped after the lock is released.
 
-use std::pin::pin;
+use std::sync::Arc;
 use std::time::Instant;
 
 use super::control::Owner;
@@ -28,10 +28,6 @@ pub(super) struct Decision {
 
 pub(super) struct Board {
     posted: Mutex<Posted>,
-    /// Rung with every published status.
-    news: Notify,
-    /// Rung when a connection is announced and at a stop.
-    arrivals: Notify,
 }
 
 struct Posted {
@@ -42,6 +38,29 @@ struct Posted {
     stops: u64,
     activity: Activity,
     owner: CountedWeak<Owner>,
+    bells: Bells,
+}
+
+/// Those who wait, if anybody does. Each bell is rung once; whoever goes on waiting hangs up another one.
+#[derive(Default)]
+struct Bells {
+    /// Rung with the next published status.
+    news: Option<Arc<Notify>>,
+    /// Rung when a connection is announced and at a stop.
+    arrivals: Option<Arc<Notify>>,
+}
+
+impl Bells {
+    /// Takes down what is to be rung once the lock is released.
+    fn take(&mut self, arrivals: bool) -> Self {
+        Self { news: self.news.take(), arrivals: if arrivals { self.arrivals.take() } else { None } }
+    }
+
+    fn ring(self) {
+        for bell in [self.news, self.arrivals].into_iter().flatten() {
+            bell.notify_waiters();
+        }
+    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -68,8 +87,9 @@ impl Board {
             stops: 0,
             activity: Activity::Idle,
             owner: CountedWeak::new(),
+            bells: Bells::default(),
         };
-        Self { posted: Mutex::new(posted), news: Notify::new(), arrivals: Notify::new() }
+        Self { posted: Mutex::new(posted) }
     }
 
     /// Makes the caller the one who runs it; `first` happens before anybody knows.
@@ -118,9 +138,10 @@ impl Board {
             }
         }
         posted.version += 1;
+        let bells = posted.bells.take(matches!(decision.action, Action::Serve { .. } | Action::Stop(_)));
         drop(posted);
         drop(replaced);
-        self.ring(matches!(decision.action, Action::Serve { .. } | Action::Stop(_)));
+        bells.ring();
     }
 
     /// Ends supervision because its owner is gone; `first` happens before anybody can begin anew.
@@ -137,16 +158,10 @@ impl Board {
         let result = first();
         posted.stop(now, StopReason::Dropped, None);
         posted.version += 1;
+        let bells = posted.bells.take(true);
         drop(posted);
-        self.ring(true);
+        bells.ring();
         Some(result)
-    }
-
-    fn ring(&self, arrivals: bool) {
-        self.news.notify_waiters();
-        if arrivals {
-            self.arrivals.notify_waiters();
-        }
     }
 
     /// A report came too late.
@@ -191,28 +206,39 @@ impl Board {
 
     /// Waits for what `look` finds in what is published.
     pub(super) async fn until<T>(&self, look: impl FnMut() -> Option<T>) -> T {
-        wait(&self.news, look).await
+        self.wait(|bells| &mut bells.news, look).await
     }
 
     /// The same, for those who only want a connection or the end.
     pub(super) async fn until_arrival<T>(&self, look: impl FnMut() -> Option<T>) -> T {
-        wait(&self.arrivals, look).await
+        self.wait(|bells| &mut bells.arrivals, look).await
+    }
+
+    async fn wait<T>(
+        &self,
+        bell: impl Fn(&mut Bells) -> &mut Option<Arc<Notify>>,
+        mut look: impl FnMut() -> Option<T>,
+    ) -> T {
+        if let Some(found) = look() {
+            return found;
+        }
+        loop {
+            let hung;
+            let notified = {
+                // Under the lock it listens before the bell can be rung, and it looks afterwards: nothing falls in between.
+                let mut posted = self.posted();
+                hung = Arc::clone(bell(&mut posted.bells).get_or_insert_with(|| Arc::new(Notify::new())));
+                hung.notified()
+            };
+            if let Some(found) = look() {
+                return found;
+            }
+            notified.await;
+        }
     }
 
     fn posted(&self) -> MutexGuard<'_, Posted> {
         unpoisoned(self.posted.lock())
-    }
-}
-
-async fn wait<T>(bell: &Notify, mut look: impl FnMut() -> Option<T>) -> T {
-    loop {
-        // Listens before it looks, so that nothing falls in between.
-        let mut notified = pin!(bell.notified());
-        notified.as_mut().enable();
-        if let Some(found) = look() {
-            return found;
-        }
-        notified.await;
     }
 }
 

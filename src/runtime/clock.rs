@@ -65,6 +65,9 @@ impl Clock {
 
     /// When tokio's timer has to fire so that this clock reads `instant`; for ever, if there is none.
     pub(super) fn timer(&self, instant: Option<Instant>) -> tokio::time::Instant {
+        if let (None, Some(instant)) = (&self.0, instant) {
+            return tokio::time::Instant::from_std(instant);
+        }
         let ahead = instant.map_or(Duration::MAX, |instant| instant.saturating_duration_since(self.now()));
         tokio::time::Instant::from_std(add(tokio::time::Instant::now().into_std(), ahead))
     }

@@ -6,9 +6,8 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use rand::RngExt;
-use rand::SeedableRng;
 use rand::rngs::SmallRng;
+use rand::{RngExt, SeedableRng};
 use tracing::Span;
 
 use super::board::{Board, Decision, If};
@@ -16,9 +15,9 @@ use super::caught;
 use super::clock::Clock;
 use super::connector::BoxError;
 use super::error::Stopped;
-use super::gate::{Gate, Wakes};
+use super::gate::{Seat, Wakes};
 use super::mailbox::{Mailbox, Post};
-use super::sync::{AtomicBool, AtomicU64, Counted, Mutex, MutexGuard, Ordering, unpoisoned};
+use super::sync::{AtomicBool, AtomicU32, AtomicU64, Counted, Mutex, MutexGuard, Ordering, unpoisoned};
 use crate::machine::{Action, Event, Failure, Lifecycle, Member, Policy, State, StopReason, Transition, add};
 use crate::observe::{Cause, Endpoint, Limiter, Line};
 
@@ -32,30 +31,16 @@ pub(super) struct Control {
     pub(super) board: Board,
     /// Whether the watcher of suspends has it on its list; changed under the watcher's lock.
     pub(super) watched: AtomicBool,
-    gate: Gate,
-    credential: u64,
+    /// How many hold the place in the gate.
+    pub(super) holders: AtomicU32,
+    gate: Seat,
     endpoint: Endpoint,
-    span: Span,
+    /// There if a subscriber wants it.
+    span: Option<Box<Span>>,
     observer: Option<Observer>,
     machine: Mutex<Machine>,
-    log: Mutex<Log>,
-    /// What came with `Post::Advised`, in nanoseconds.
-    advice: AtomicU64,
-    /// What came with `Post::Check`: after how long, in nanoseconds.
-    check_after: AtomicU64,
     /// What came with `Post::Reached`: which dial.
     reached: AtomicU64,
-    /// What came with `Post::Report`: which generation broke, and why.
-    report: Mutex<Option<(u64, Cause)>>,
-}
-
-/// What this connection may still log.
-#[derive(Default)]
-struct Log {
-    limiter: Limiter<1>,
-    /// The last line, if it was left out: told as soon as there is room, or the log would end with something that is
-    /// over, or without the reason of a wait of minutes. Not the loss of a connection: what follows it says more.
-    untold: Option<Untold>,
 }
 
 struct Untold {
@@ -64,12 +49,22 @@ struct Untold {
     due: Instant,
 }
 
+/// What the shell decides by, and what it is told along with a post.
 struct Machine {
     lifecycle: Lifecycle,
-    /// Its place in the gate, until it parts.
-    member: Option<Member>,
+    /// Its place in the gate, unless it has parted.
+    member: Member,
+    parted: bool,
     /// Each run of the shell goes on with a fork.
     rng: SmallRng,
+    /// What this connection may still log.
+    limiter: Limiter<1>,
+    /// The last line, if it was left out: told as soon as there is room, or the log would end with something that is
+    /// over, or without the reason of a wait of minutes. Not the loss of a connection: what follows it says more. Nor a
+    /// success that the gate had no room for: it is one of many, and each would wake to hear that there is still none.
+    untold: Option<Box<Untold>>,
+    /// What came with `Post::Report`: which generation broke, and why.
+    report: Option<(u64, Cause)>,
 }
 
 /// What the links of a kept connection own together: with the last of them it ends.
@@ -87,7 +82,7 @@ impl Drop for Owner {
 pub(super) struct Parts {
     pub(super) policy: Arc<Policy>,
     pub(super) clock: Clock,
-    pub(super) gate: Gate,
+    pub(super) gate: Seat,
     pub(super) credential: u64,
     pub(super) endpoint: Endpoint,
     pub(super) span: Span,
@@ -100,26 +95,23 @@ impl Control {
         let Parts { policy, clock, gate, credential, endpoint, span, observer, rng } = parts;
         let member = gate.join(credential);
         let lifecycle = Lifecycle::new(Arc::clone(&policy), member);
-        let machine = Machine { lifecycle, member: Some(member), rng };
+        let limiter = Limiter::default();
+        let machine = Machine { lifecycle, member, parted: false, rng, limiter, untold: None, report: None };
         let control = Arc::new(Self {
             mailbox: Mailbox::default(),
             policy,
             board: Board::new(clock.now()),
             clock,
             watched: AtomicBool::new(false),
+            holders: AtomicU32::new(0),
             gate,
-            credential,
             endpoint,
-            span,
+            span: (!span.is_disabled()).then(|| Box::new(span)),
             observer,
             machine: Mutex::new(machine),
-            log: Mutex::default(),
-            advice: AtomicU64::new(0),
-            check_after: AtomicU64::new(0),
             reached: AtomicU64::new(0),
-            report: Mutex::new(None),
         });
-        control.gate.register(member, Arc::downgrade(&control));
+        control.gate.register(member, &control);
         control
     }
 
@@ -145,12 +137,12 @@ impl Control {
     pub(super) fn prepare(self: &Arc<Self>) {
         let mut machine = self.machine();
         machine.rng = machine.rng.fork();
-        if machine.member.is_none() {
-            let member = self.gate.join(self.credential);
-            self.gate.register(member, Arc::downgrade(self));
+        if std::mem::take(&mut machine.parted) {
+            let member = self.gate.join(machine.member.credential);
+            self.gate.register(member, self);
             let generation = machine.lifecycle.generation();
             machine.lifecycle = Lifecycle::new(Arc::clone(&self.policy), member).after_generation(generation);
-            machine.member = Some(member);
+            machine.member = member;
         }
     }
 
@@ -167,34 +159,34 @@ impl Control {
     /// Leaves the gate: the supervisor and all that it ran are gone.
     pub(super) fn part(&self) {
         self.abandon(If::NotStopped);
-        self.leave_gate(self.clock.now()).ring();
+        self.leave_gate(self.clock.now()).ring(&self.mailbox);
     }
 
     /// All is given back before anybody can begin anew.
     fn abandon(&self, when: If) -> bool {
         let now = self.clock.now();
         let wakes = self.board.abandon(now, when, || self.leave_gate(now));
-        wakes.map(Wakes::ring).is_some()
+        wakes.map(|wakes| wakes.ring(&self.mailbox)).is_some()
     }
 
     fn leave_gate(&self, now: Instant) -> Wakes {
         let mut machine = self.machine();
+        if std::mem::replace(&mut machine.parted, true) {
+            return Wakes::default();
+        }
         let Machine { lifecycle, member, .. } = &mut *machine;
-        member.take().map_or_else(Wakes::default, |member| self.gate.part(now, member, lifecycle))
+        self.gate.part(now, *member, lifecycle)
     }
 
     // Deciding.
 
-    /// Hands one event to the machine. Advice that was given before it, the mark of `dial` that it reached the other side,
-    /// and a drain that coincides with it, go along: what is published afterwards is the outcome of all of them.
+    /// Hands one event to the machine. The mark of `dial` that it reached the other side, and a drain that coincides with
+    /// it, go along: what is published afterwards is the outcome of all of them.
     pub(super) fn decide(&self, event: Event, dial: u64) -> Decision {
         let at = self.clock.now();
         let mut machine = self.machine();
         let Machine { lifecycle, rng, .. } = &mut *machine;
         let (transitions, wakes) = self.gate.call(|gate| {
-            if self.mailbox.take(Post::Advised) {
-                let _ = lifecycle.on_event(at, Event::Advised(self.advice()), gate, rng);
-            }
             // A dial may reach the other side and fail in one poll: what it failed with depends on it.
             if self.mailbox.take(Post::Reached) && self.has_reached(dial) {
                 let _ = lifecycle.on_event(at, Event::Reached, gate, rng);
@@ -216,7 +208,7 @@ impl Control {
             wait: lifecycle.wait_cause(),
         };
         drop(machine);
-        wakes.ring();
+        wakes.ring(&self.mailbox);
         decision
     }
 
@@ -224,7 +216,7 @@ impl Control {
     pub(super) fn publish(&self, decision: &Decision, mut cause: Option<Cause>) {
         let dialled = decision.transitions.iter().flatten().any(|transition| transition.from == State::Connecting);
         if let Some(cause) = cause.as_ref().filter(|_| dialled) {
-            self.gate.note_failure(cause.clone());
+            self.gate.note_failure(cause);
         }
         if decision.action == Action::Stop(StopReason::GaveUp) && cause.is_none() {
             cause = self.last_failure();
@@ -251,16 +243,19 @@ impl Control {
     fn write(&self, transition: &Transition, cause: Option<&Cause>) {
         let now = transition.at;
         let (told, older) = {
-            let mut own = self.own_log();
+            let mut own = self.machine();
             let older = own.untold.take();
-            let told = if own.limiter.is_full(now) { None } else { self.admit_line(now) };
+            let too_soon = own.limiter.is_full(now);
+            let told = if too_soon { None } else { self.gate.admit_line(now) };
             let told = match told {
                 Some(gate_suppressed) => Some((own.limiter.write(now), gate_suppressed)),
                 None => {
                     own.limiter.suppress();
-                    if transition.from == State::Connecting && !matches!(transition.action, Action::Stop(_)) {
+                    let says_more = too_soon || cause.is_some();
+                    let outcome = transition.from == State::Connecting && !matches!(transition.action, Action::Stop(_));
+                    if says_more && outcome {
                         let (transition, cause) = (*transition, cause.cloned());
-                        own.untold = Some(Untold { transition, cause, due: add(now, LINE_WAIT) });
+                        own.untold = Some(Box::new(Untold { transition, cause, due: add(now, LINE_WAIT) }));
                     }
                     None
                 }
@@ -272,34 +267,31 @@ impl Control {
         if let Some((suppressed, gate_suppressed)) = told {
             // Else a connection that is lost within a second of each success would never say why.
             let untold = if suppressed > 0 && cause.is_none() { self.board.last_failure() } else { None };
-            Line { transition, cause, untold: untold.as_ref(), suppressed, gate_suppressed }.write(&self.span);
+            self.write_line(&Line { transition, cause, untold: untold.as_ref(), suppressed, gate_suppressed });
         }
     }
 
-    /// Room in the gate's share; how many lines were left out before this one.
-    fn admit_line(&self, now: Instant) -> Option<u64> {
-        let mut gate = self.gate.log();
-        if gate.is_full(now) {
-            gate.suppress();
-            return None;
-        }
-        Some(gate.write(now))
+    /// Whoever listens formats errors of the user: a panic there is its own affair.
+    fn write_line(&self, line: &Line<'_>) {
+        let _ = caught::call(|| line.write(self.span.as_deref()));
     }
 
-    /// When to look again whether there is room for the line that was left out.
-    pub(super) fn line_due(&self) -> Option<Instant> {
-        self.own_log().untold.as_ref().map(|untold| untold.due)
+    /// When the machine has to be asked again, or there may be room for the line that was left out.
+    pub(super) fn due(&self) -> Option<Instant> {
+        let machine = self.machine();
+        let line = machine.untold.as_ref().map(|untold| untold.due);
+        machine.lifecycle.deadline().into_iter().chain(line).min()
     }
 
     /// Tells what was left out, if it is still the last that happened and there is room by now.
     fn write_untold(&self, now: Instant) {
         let (told, untold) = {
-            let mut own = self.own_log();
+            let mut own = self.machine();
             if own.untold.as_ref().is_none_or(|untold| now < untold.due) {
                 return;
             }
             let Some(mut untold) = own.untold.take() else { return };
-            let room = if own.limiter.is_full(now) { None } else { self.admit_line(now) };
+            let room = if own.limiter.is_full(now) { None } else { self.gate.admit_line(now) };
             if room.is_none() && untold.cause.is_some() {
                 // A success is one of many; a failure may be the reason of all.
                 untold.due = add(now, LINE_WAIT);
@@ -312,31 +304,26 @@ impl Control {
             let (transition, cause) = (Transition { at: now, ..untold.transition }, untold.cause.as_ref());
             // It was counted itself.
             let suppressed = suppressed.saturating_sub(1);
-            Line { transition: &transition, cause, untold: None, suppressed, gate_suppressed }.write(&self.span);
+            self.write_line(&Line { transition: &transition, cause, untold: None, suppressed, gate_suppressed });
         }
     }
 
     // What lies beside the mailbox.
 
+    /// Tells the machine at once: it decides nothing.
     pub(super) fn advise(&self, spread: Duration) {
-        self.advice.store(nanos(spread), Ordering::Relaxed);
-        self.mailbox.post(Post::Advised);
+        let at = self.clock.now();
+        let mut machine = self.machine();
+        let Machine { lifecycle, rng, .. } = &mut *machine;
+        let (_, wakes) = self.gate.call(|gate| lifecycle.on_event(at, Event::Advised(spread), gate, rng));
+        drop(machine);
+        wakes.ring(&self.mailbox);
     }
 
-    pub(super) fn advice(&self) -> Duration {
-        Duration::from_nanos(self.advice.load(Ordering::Relaxed))
-    }
-
-    /// The machine was suspended: whoever it supervises is checked after a draw, from the supervisor's own generator, so
-    /// that one seed repeats that too.
-    pub(super) fn check(&self) {
-        let after = self.machine().rng.random_range(Duration::ZERO..=self.policy.recovery_spread);
-        self.check_after.store(nanos(after), Ordering::Relaxed);
-        self.mailbox.post(Post::Check);
-    }
-
-    pub(super) fn check_after(&self) -> Duration {
-        Duration::from_nanos(self.check_after.load(Ordering::Relaxed))
+    /// The machine was suspended: after which wait the live connection is checked, from the supervisor's own generator,
+    /// so that one seed repeats that too.
+    pub(super) fn draw_check(&self) -> Duration {
+        self.machine().rng.random_range(Duration::ZERO..=self.policy.recovery_spread)
     }
 
     pub(super) fn reach(&self, dial: u64) {
@@ -352,11 +339,11 @@ impl Control {
     pub(super) fn report(&self, generation: u64, cause: Cause) {
         // Dropped after the lock is released: errors are the user's.
         let mut report = Some((generation, cause));
-        let mut reports = self.reports();
-        if reports.as_ref().is_none_or(|(other, _)| *other < generation) {
-            std::mem::swap(&mut *reports, &mut report);
+        let mut machine = self.machine();
+        if machine.report.as_ref().is_none_or(|(other, _)| *other < generation) {
+            std::mem::swap(&mut machine.report, &mut report);
         }
-        drop(reports);
+        drop(machine);
         if report.is_some() {
             self.board.ignore_report();
         }
@@ -364,28 +351,16 @@ impl Control {
     }
 
     pub(super) fn take_report(&self) -> Option<(u64, Cause)> {
-        self.reports().take()
-    }
-
-    fn own_log(&self) -> MutexGuard<'_, Log> {
-        unpoisoned(self.log.lock())
+        self.machine().report.take()
     }
 
     fn machine(&self) -> MutexGuard<'_, Machine> {
         unpoisoned(self.machine.lock())
     }
-
-    fn reports(&self) -> MutexGuard<'_, Option<(u64, Cause)>> {
-        unpoisoned(self.report.lock())
-    }
 }
 
 /// How long a line that was left out waits for room: the share of a connection is one a second.
 const LINE_WAIT: Duration = Duration::from_secs(1);
-
-fn nanos(duration: Duration) -> u64 {
-    u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
-}
 
 impl fmt::Debug for Control {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

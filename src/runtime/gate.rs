@@ -9,7 +9,7 @@ use std::time::Instant;
 use super::clock::Clock;
 use super::control::Control;
 use super::error::BuildError;
-use super::mailbox::Post;
+use super::mailbox::{Mailbox, Post};
 use super::sync::{AtomicBool, Mutex, MutexGuard, Ordering, unpoisoned};
 use crate::machine::{self, GateStatus, Lifecycle, Member, Mode, Policy};
 use crate::observe::{Cause, Endpoint, Limiter};
@@ -65,12 +65,7 @@ impl Gate {
     }
 
     /// The policy is valid.
-    pub(super) fn new(
-        endpoints: Vec<Endpoint>,
-        policy: Arc<Policy>,
-        max_in_flight: Option<NonZeroUsize>,
-        clock: Clock,
-    ) -> Self {
+    fn new(endpoints: Vec<Endpoint>, policy: Arc<Policy>, max_in_flight: Option<NonZeroUsize>, clock: Clock) -> Self {
         let mut machine = machine::Gate::new(policy);
         if let Some(limit) = max_in_flight {
             machine.set_max_in_flight(limit);
@@ -107,11 +102,6 @@ impl Gate {
         self.failure().clone()
     }
 
-    pub(super) fn note_failure(&self, cause: Cause) {
-        // Dropped after the lock is released: errors are the user's.
-        let _older = self.failure().replace(cause);
-    }
-
     fn failure(&self) -> MutexGuard<'_, Option<Cause>> {
         unpoisoned(self.0.last_failure.lock())
     }
@@ -128,35 +118,14 @@ impl Gate {
         !endpoint.is_unnamed() && self.0.endpoints.contains(endpoint)
     }
 
-    /// Attaches a connection, which `register` makes known afterwards.
-    pub(super) fn join(&self, credential: u64) -> Member {
-        self.state().machine.join(credential)
-    }
-
-    pub(super) fn register(&self, member: Member, control: Weak<Control>) {
-        self.state().members.insert(member.id, control);
-    }
-
-    /// Gives back whatever a connection holds, and detaches it.
-    pub(super) fn part(&self, now: Instant, member: Member, lifecycle: &mut Lifecycle) -> Wakes {
-        self.state().members.remove(&member.id);
-        self.call(|gate| lifecycle.abandon(now, gate)).1
-    }
-
-    /// Every call that may wake somebody or change the mode goes through here. Whom it wakes is drained under the same
-    /// lock, and rung by the caller after every lock is released.
-    pub(super) fn call<T>(&self, call: impl FnOnce(&mut machine::Gate) -> T) -> (T, Wakes) {
+    /// Every call that may wake somebody or change the mode goes through here.
+    fn call<T>(&self, call: impl FnOnce(&mut machine::Gate) -> T) -> (T, Wakes) {
         let mut guard = self.state();
         let State { machine, members } = &mut *guard;
         let result = call(machine);
-        let wakes = machine.wakes().filter_map(|id| members.get(&id)?.upgrade()).collect();
+        let others = machine.wakes().filter_map(|id| members.get(&id)?.upgrade()).collect();
         self.0.closed.store(machine.is_closed(), Ordering::Release);
-        (result, Wakes(wakes))
-    }
-
-    /// The limit on the lines that its connections log.
-    pub(super) fn log(&self) -> MutexGuard<'_, Limiter<10>> {
-        unpoisoned(self.0.log.lock())
+        (result, Wakes { others, own: false })
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -170,14 +139,96 @@ impl fmt::Debug for Gate {
     }
 }
 
+/// Where one connection asks for leave to dial: a gate that is shared, or one of its own, which has nobody to know, to
+/// wake or to limit but the connection itself.
+pub(super) enum Seat {
+    Own(Box<Mutex<machine::Gate>>),
+    Shared(Gate),
+}
+
+impl Seat {
+    pub(super) fn own(policy: Arc<Policy>) -> Self {
+        Self::Own(Box::new(Mutex::new(machine::Gate::new(policy))))
+    }
+
+    /// Attaches a connection, which `register` makes known afterwards.
+    pub(super) fn join(&self, credential: u64) -> Member {
+        match self {
+            Self::Own(gate) => unpoisoned(gate.lock()).join(credential),
+            Self::Shared(gate) => gate.state().machine.join(credential),
+        }
+    }
+
+    pub(super) fn register(&self, member: Member, control: &Arc<Control>) {
+        if let Self::Shared(gate) = self {
+            gate.state().members.insert(member.id, Arc::downgrade(control));
+        }
+    }
+
+    /// Gives back whatever a connection holds, and detaches it.
+    pub(super) fn part(&self, now: Instant, member: Member, lifecycle: &mut Lifecycle) -> Wakes {
+        if let Self::Shared(gate) = self {
+            gate.state().members.remove(&member.id);
+        }
+        self.call(|gate| lifecycle.abandon(now, gate)).1
+    }
+
+    /// Calls the machine. Whom that wakes is drained under the same lock, and rung by the caller after every lock is
+    /// released.
+    pub(super) fn call<T>(&self, call: impl FnOnce(&mut machine::Gate) -> T) -> (T, Wakes) {
+        match self {
+            Self::Own(gate) => {
+                let mut gate = unpoisoned(gate.lock());
+                let result = call(&mut gate);
+                let own = gate.wakes().count() > 0;
+                (result, Wakes { others: Vec::new(), own })
+            }
+            Self::Shared(gate) => gate.call(call),
+        }
+    }
+
+    /// Room in the gate's share of the log; how many lines were left out before this one. A connection alone writes
+    /// less than that in any case.
+    pub(super) fn admit_line(&self, now: Instant) -> Option<u64> {
+        let Self::Shared(gate) = self else { return Some(0) };
+        let mut log = unpoisoned(gate.0.log.lock());
+        if log.is_full(now) {
+            log.suppress();
+            return None;
+        }
+        Some(log.write(now))
+    }
+
+    pub(super) fn note_failure(&self, cause: &Cause) {
+        if let Self::Shared(gate) = self {
+            // Dropped after the lock is released: errors are the user's.
+            let _older = gate.failure().replace(cause.clone());
+        }
+    }
+
+    pub(super) fn last_failure(&self) -> Option<Cause> {
+        match self {
+            Self::Own(_) => None,
+            Self::Shared(gate) => gate.last_failure(),
+        }
+    }
+}
+
 /// Who is to ask the gate again.
 #[derive(Default)]
 #[must_use = "whoever is not woken waits until its deadline"]
-pub(super) struct Wakes(Vec<Arc<Control>>);
+pub(super) struct Wakes {
+    others: Vec<Arc<Control>>,
+    /// Whoever called is alone with its gate.
+    own: bool,
+}
 
 impl Wakes {
-    pub(super) fn ring(self) {
-        for control in self.0 {
+    pub(super) fn ring(self, own: &Mailbox) {
+        if self.own {
+            own.post(Post::Turned);
+        }
+        for control in self.others {
             control.mailbox.post(Post::Turned);
         }
     }

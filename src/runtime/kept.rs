@@ -1,5 +1,6 @@
 //! The task behind the links.
 
+use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
@@ -18,14 +19,12 @@ use crate::observe::Cause;
 /// Puts each connection into the slot, and takes it out again.
 pub(super) struct Kept<C: Connector> {
     pub(super) slot: Arc<Slot<C>>,
-    pub(super) control: Arc<Control>,
-    pub(super) connector: Arc<C>,
     pub(super) live: Option<Arc<Lent<C>>>,
     pub(super) checking: Option<Boxed<Result<(), Cause>>>,
     /// Set while a drain waits for those who hold the connection.
     pub(super) looking: Option<Pin<Box<Sleep>>>,
     /// Keeps the place in the gate.
-    pub(super) _membership: Arc<Membership>,
+    pub(super) _membership: Membership,
 }
 
 impl<C> Tenant<C> for Kept<C>
@@ -48,11 +47,15 @@ where
             return Poll::Ready(Over::Lost(None));
         }
         let Some(checking) = &mut self.checking else { return Poll::Pending };
-        let checked = ready!(checking.as_mut().poll(cx));
+        let checked = ready!(Pin::new(checking).poll(cx));
         self.checking = None;
         match checked {
-            Ok(()) => Poll::Pending,
-            Err(cause) => Poll::Ready(Over::Lost(Some(cause))),
+            Ok(Ok(())) => Poll::Pending,
+            Ok(Err(cause)) => Poll::Ready(Over::Lost(Some(cause))),
+            Err(panicked) => {
+                let cause = self.slot.control.cause("check", Failure::Transient, panicked);
+                Poll::Ready(Over::Lost(Some(cause)))
+            }
         }
     }
 
@@ -68,14 +71,14 @@ where
         let live = self.live.take()?;
         self.slot.retire(&live);
         (self.checking, self.looking) = (None, None);
-        let bound = self.control.policy.close;
-        Some(Box::pin(goodbye(Arc::clone(&self.connector), bound, live, |live| &live.connection)))
+        let bound = self.slot.control.policy.close;
+        Some(Boxed::boxed(goodbye(Arc::clone(&self.slot.connector), bound, live, |live| &live.connection)))
     }
 
     fn check(&mut self, wait: Duration) {
         if let (None, Some(live)) = (&self.checking, self.live.clone()) {
-            let (control, connector) = (Arc::clone(&self.control), Arc::clone(&self.connector));
-            self.checking = Some(Box::pin(check(live, control, connector, wait)));
+            let (control, connector) = (Arc::clone(&self.slot.control), Arc::clone(&self.slot.connector));
+            self.checking = Some(Boxed::boxed(check(live, control, connector, wait)));
         }
     }
 }
@@ -87,7 +90,7 @@ where
     C::Connection: Sync,
 {
     sleep(wait).await;
-    match timeout(control.policy.attempt_deadline, caught::run(connector.check(&live.connection))).await {
+    match timeout(control.policy.attempt_deadline, caught::run(|| connector.check(&live.connection))).await {
         Ok(Ok(Ok(()))) => Ok(()),
         Ok(Ok(Err(error))) => Err(judge(&control, &*connector, "check", Ended::Report, error)),
         Ok(Err(panicked)) => Err(control.cause("check", Failure::Transient, panicked)),

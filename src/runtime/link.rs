@@ -27,8 +27,8 @@ pub(super) struct Slot<C: Connector> {
     /// The live generation, 0 between two: set after `current` is filled, taken back before it is emptied. Whoever
     /// takes it back has ended the generation.
     generation: AtomicU64,
-    control: Arc<Control>,
-    connector: Arc<C>,
+    pub(super) control: Arc<Control>,
+    pub(super) connector: Arc<C>,
 }
 
 /// One connection, with its number.
@@ -195,7 +195,7 @@ impl<C: Connector> Live<C> {
         let lent = self.lent();
         let Slot { control, connector, .. } = &*lent.slot;
         if lent.slot.retire(lent) {
-            let cause = judge(control, &**connector, "report", Ended::Report, error.into());
+            let cause = judge(control, &**connector, "report", Ended::Report, error);
             control.report(lent.generation, cause);
         } else {
             control.board.ignore_report();

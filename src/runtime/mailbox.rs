@@ -13,33 +13,23 @@ use super::sync::{AtomicU32, Mutex, MutexGuard, Ordering, unpoisoned};
 pub(super) enum Post {
     /// The last link is gone.
     Dropped = 1,
-    /// The session got advice about its recovery spread.
-    Advised = 1 << 1,
     /// The dial reached the other side.
-    Reached = 1 << 2,
+    Reached = 1 << 1,
     /// Somebody says that the live connection broke.
-    Report = 1 << 3,
+    Report = 1 << 2,
     /// End politely.
-    Drain = 1 << 4,
+    Drain = 1 << 3,
     /// Reconnect now.
-    Reconnect = 1 << 5,
+    Reconnect = 1 << 4,
     /// The gate says: ask again.
-    Turned = 1 << 6,
+    Turned = 1 << 5,
     /// The machine was suspended.
-    Check = 1 << 7,
+    Check = 1 << 6,
 }
 
 impl Post {
-    const ALL: [Self; 8] = [
-        Self::Dropped,
-        Self::Advised,
-        Self::Reached,
-        Self::Report,
-        Self::Drain,
-        Self::Reconnect,
-        Self::Turned,
-        Self::Check,
-    ];
+    const ALL: [Self; 7] =
+        [Self::Dropped, Self::Reached, Self::Report, Self::Drain, Self::Reconnect, Self::Turned, Self::Check];
 
     const fn bit(self) -> u32 {
         self as u32
@@ -64,7 +54,8 @@ impl Mailbox {
 
     /// Takes one kind, if it was posted.
     pub(super) fn take(&self, post: Post) -> bool {
-        self.bits.fetch_and(!post.bit(), Ordering::AcqRel) & post.bit() != 0
+        // Most often there is nothing, and a look costs less than a write.
+        self.holds(post) && self.bits.fetch_and(!post.bit(), Ordering::AcqRel) & post.bit() != 0
     }
 
     /// Whether a post waits to be taken.

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
-use super::caught::{self, Boxed};
+use super::caught::{self, Boxed, Caught, Panicked};
 use super::connector::{BoxError, Connector, Ended};
 use super::control::Control;
 use super::mailbox::Post;
@@ -102,13 +102,13 @@ impl Session {
 }
 
 /// One session after the other.
-pub(super) struct Sessions<C: Connector, F, Fut, R> {
+pub(super) struct Sessions<C: Connector, F, Fut: Future, R> {
     control: Arc<Control>,
     connector: Arc<C>,
     session: F,
     /// A connection that waits to be lent: user code runs when it is polled for.
     opened: Option<(C::Connection, u64)>,
-    running: Option<Pin<Box<Fut>>>,
+    running: Option<Caught<Fut>>,
     home: Option<Home<C::Connection>>,
     /// After a suspend: when another connection is asked for.
     doubted: Option<Pin<Box<Sleep>>>,
@@ -116,7 +116,7 @@ pub(super) struct Sessions<C: Connector, F, Fut, R> {
     pub(super) broke: Option<R>,
 }
 
-impl<C: Connector, F, Fut, R> Sessions<C, F, Fut, R> {
+impl<C: Connector, F, Fut: Future, R> Sessions<C, F, Fut, R> {
     pub(super) const fn new(control: Arc<Control>, connector: Arc<C>, session: F) -> Self {
         Self { control, connector, session, opened: None, running: None, home: None, doubted: None, broke: None }
     }
@@ -136,11 +136,11 @@ where
         let lease = Lease { connection: Some(connection), home: Arc::clone(home) };
         let session = Session { control: Arc::clone(&self.control), generation };
         let running = caught::call(|| (self.session)(lease, session)).map_err(|panicked| self.panicked(panicked))?;
-        self.running = Some(Box::pin(running));
+        self.running = Some(Caught::new(running));
         Ok(())
     }
 
-    fn panicked(&self, panicked: caught::Panicked) -> Cause {
+    fn panicked(&self, panicked: Panicked) -> Cause {
         self.control.cause("session", Failure::Transient, panicked)
     }
 }
@@ -166,16 +166,15 @@ where
             self.control.mailbox.post(Post::Reconnect);
         }
         let Some(running) = &mut self.running else { return Poll::Ready(Over::Lost(None)) };
-        let cause = match ready!(caught::poll(running.as_mut(), cx)) {
+        let cause = match ready!(Pin::new(running).poll(cx)) {
             Ok(Ok(ControlFlow::Break(value))) => {
                 self.broke = Some(value);
                 return Poll::Ready(Over::Finished);
             }
             Ok(Ok(ControlFlow::Continue(()))) => self.control.cause("session", Failure::Planned, "it ended"),
-            Ok(Err(error)) => judge(&self.control, &*self.connector, "session", Ended::Session, error.into()),
+            Ok(Err(error)) => judge(&self.control, &*self.connector, "session", Ended::Session, error),
             Err(panicked) => self.panicked(panicked),
         };
-        // Polled again, a future that has ended may panic.
         self.running = None;
         Poll::Ready(Over::Lost(Some(cause)))
     }
@@ -190,7 +189,7 @@ where
         let came_home = home.and_then(|home| unpoisoned(home.lock()).take());
         let connection = unlent.or(came_home)?;
         let bound = self.control.policy.close;
-        Some(Box::pin(goodbye(Arc::clone(&self.connector), bound, connection, |connection| connection)))
+        Some(Boxed::boxed(goodbye(Arc::clone(&self.connector), bound, connection, |connection| connection)))
     }
 
     /// The connection is lent out, so it cannot be checked; another one is the safe answer.

@@ -4,19 +4,21 @@
 //! settled before anything else is looked at, and a drain that coincides with it is fed right after it, before anything
 //! is published.
 
-use std::future::{Future, poll_fn};
-use std::pin::{Pin, pin};
+use std::error::Error;
+use std::fmt;
+use std::future::Future;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::{Duration, Instant};
 
-use super::caught::{self, Boxed};
+use super::caught::{self, Boxed, Panicked};
 use super::connector::{Attempt, BoxError, Connector, Ended, Reached};
 use super::control::Control;
 use super::error::Stopped;
 use super::mailbox::Post;
 use super::suspend;
-use super::sync::{Sleep, sleep, timeout};
+use super::sync::{Sleep, sleep_until, timeout};
 use crate::machine::{Action, Event, Failure, StopReason};
 use crate::observe::Cause;
 
@@ -53,7 +55,9 @@ pub(super) struct Shell<C: Connector, T: Tenant<C>> {
     stage: Stage<C>,
     /// The last connection, while it is said goodbye to beside whatever comes next. One at most.
     closing: Option<Boxed<()>>,
-    deadline: Option<Instant>,
+    /// There while something is due, and when it is set for.
+    sleep: Option<Pin<Box<Sleep>>>,
+    set_for: Option<Instant>,
     /// Why the last attempt or session ended, if something broke.
     ended_by: Option<Cause>,
     /// Counts dials: `reached` of an older one is no news.
@@ -84,46 +88,46 @@ impl<C: Connector, T: Tenant<C>> Shell<C, T> {
         control.prepare();
         suspend::watch(&control);
         let ended_by = control.board.last_failure();
-        let mut shell =
-            Self { tenant, control, connector, stage: Stage::Wait, closing: None, deadline: None, ended_by, dials: 0 };
+        let mut shell = Self {
+            tenant,
+            control,
+            connector,
+            stage: Stage::Wait,
+            closing: None,
+            sleep: None,
+            set_for: None,
+            ended_by,
+            dials: 0,
+        };
         shell.tell(Event::Start, None, None);
         shell
     }
 
-    /// Goes on until supervision ends.
-    pub(super) async fn drive(&mut self) -> Stopped {
-        let mut sleep = pin!(sleep(Duration::ZERO));
-        let mut set_for = None;
-        let reason = loop {
+    /// Goes on until supervision ends. Its state is the shell's own: a future around it would hold it twice.
+    pub(super) fn poll_drive(&mut self, cx: &mut Context<'_>) -> Poll<Stopped> {
+        loop {
             if let Stage::Stopped(reason) = self.stage {
-                break reason;
+                if let Some(closing) = &mut self.closing {
+                    // A panic in it changes nothing: either way the connection is gone.
+                    let _ = ready!(Pin::new(closing).poll(cx));
+                    self.closing = None;
+                }
+                return Poll::Ready(Stopped::new(reason, self.control.board.last_failure()));
             }
-            let due = self.deadline.into_iter().chain(self.control.line_due()).min();
-            if set_for != due {
-                set_for = due;
-                sleep.as_mut().reset(self.control.clock.timer(due));
-            }
-            let news = poll_fn(|cx| self.poll_news(cx, due.map(|_| sleep.as_mut()))).await;
-            if matches!(news, News::TimedOut) {
-                // For the log, or too early for the machine's clock: it is set again.
-                set_for = None;
-            }
+            let news = ready!(self.poll_news(cx));
             self.take(news);
-        };
-        if let Some(closing) = self.closing.take() {
-            closing.await;
         }
-        Stopped::new(reason, self.control.board.last_failure())
     }
 
-    fn poll_news(&mut self, cx: &mut Context<'_>, sleep: Option<Pin<&mut Sleep>>) -> Poll<News<C>> {
-        if self.closing.as_mut().is_some_and(|closing| closing.as_mut().poll(cx).is_ready()) {
+    fn poll_news(&mut self, cx: &mut Context<'_>) -> Poll<News<C>> {
+        if self.closing.as_mut().is_some_and(|closing| Pin::new(closing).poll(cx).is_ready()) {
             self.closing = None;
         }
         match &mut self.stage {
             Stage::Dial(dial) => {
-                if let Poll::Ready(outcome) = dial.as_mut().poll(cx) {
-                    return Poll::Ready(News::Dialled(outcome));
+                if let Poll::Ready(outcome) = Pin::new(dial).poll(cx) {
+                    let panicked = |panicked| Err(self.control.cause("connect", Failure::Transient, panicked));
+                    return Poll::Ready(News::Dialled(outcome.unwrap_or_else(panicked)));
                 }
             }
             Stage::Serve | Stage::WindDown => {
@@ -137,9 +141,30 @@ impl<C: Connector, T: Tenant<C>> Shell<C, T> {
         if let Poll::Ready(post) = self.control.mailbox.poll_take(cx) {
             return Poll::Ready(News::Posted(post));
         }
-        let Some(sleep) = sleep else { return Poll::Pending };
-        ready!(sleep.poll(cx));
-        Poll::Ready(News::TimedOut)
+        self.poll_timer(cx).map(|()| News::TimedOut)
+    }
+
+    /// A connection with nothing due has no timer.
+    fn poll_timer(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        let due = self.control.due();
+        if due.is_none() {
+            (self.sleep, self.set_for) = (None, None);
+            return Poll::Pending;
+        }
+        let timer = || self.control.clock.timer(due);
+        let sleep = match &mut self.sleep {
+            Some(sleep) if self.set_for == due => sleep,
+            Some(sleep) => {
+                sleep.as_mut().reset(timer());
+                sleep
+            }
+            none => none.insert(Box::pin(sleep_until(timer()))),
+        };
+        self.set_for = due;
+        ready!(sleep.as_mut().poll(cx));
+        // For the log, or too early for the machine's clock: it is set again.
+        self.set_for = None;
+        Poll::Ready(())
     }
 
     fn take(&mut self, news: News<C>) {
@@ -162,10 +187,9 @@ impl<C: Connector, T: Tenant<C>> Shell<C, T> {
 
     fn receive(&mut self, post: Post) {
         let event = match post {
-            Post::Advised => Some(Event::Advised(self.control.advice())),
             Post::Check => {
                 if matches!(self.stage, Stage::Serve) {
-                    self.tenant.check(self.control.check_after());
+                    self.tenant.check(self.control.draw_check());
                 }
                 None
             }
@@ -199,7 +223,6 @@ impl<C: Connector, T: Tenant<C>> Shell<C, T> {
     /// Hands the machine one event, does what it says, and publishes it.
     fn tell(&mut self, event: Event, cause: Option<Cause>, opened: Option<C::Connection>) {
         let decision = self.control.decide(event, self.dials);
-        self.deadline = decision.deadline;
         if matches!(self.stage, Stage::Dial(_) | Stage::Serve)
             && matches!(decision.action, Action::Wait | Action::Dial { .. })
         {
@@ -211,7 +234,8 @@ impl<C: Connector, T: Tenant<C>> Shell<C, T> {
             Action::Dial { attempt, generation } => {
                 // The other one is closed first: the dial future must not see it as its own.
                 self.replace(Stage::Wait, opened);
-                self.stage = Stage::Dial(self.dial(attempt, generation, self.ended_by.clone()));
+                let deadline = decision.deadline.unwrap_or(decision.at);
+                self.stage = Stage::Dial(self.dial(attempt, generation, deadline));
             }
             Action::Serve { generation } => {
                 if let Some(connection) = opened {
@@ -236,24 +260,21 @@ impl<C: Connector, T: Tenant<C>> Shell<C, T> {
     /// Ends whatever is being done, and closes the connection beside what comes next. An older one that still hangs in
     /// its goodbye is dropped.
     fn replace(&mut self, stage: Stage<C>, opened: Option<C::Connection>) {
-        let served = caught::call(|| self.tenant.end()).ok().flatten();
-        let ended = std::mem::replace(&mut self.stage, stage);
-        let hangs = match opened.map(|connection| self.goodbye(connection)).or(served) {
-            Some(closing) => self.closing.replace(closing),
-            None => None,
-        };
-        // What somebody's future or connection does in its drop must not end supervision.
-        let _ = caught::call(|| drop(ended));
-        let _ = caught::call(|| drop(hangs));
+        let served = self.tenant.end();
+        self.stage = stage;
+        if let Some(closing) = opened.map(|connection| self.goodbye(connection)).or(served) {
+            self.closing = Some(closing);
+        }
     }
 
     fn goodbye(&self, connection: C::Connection) -> Boxed<()> {
         let (connector, bound) = (Arc::clone(&self.connector), self.control.policy.close);
-        Box::pin(goodbye(connector, bound, connection, |connection| connection))
+        Boxed::boxed(goodbye(connector, bound, connection, |connection| connection))
     }
 
-    fn dial(&mut self, number: u32, generation: u64, previous: Option<Cause>) -> Boxed<Result<C::Connection, Cause>> {
+    fn dial(&mut self, number: u32, generation: u64, deadline: Instant) -> Boxed<Result<C::Connection, Cause>> {
         self.dials += 1;
+        let previous = self.ended_by.clone();
         let (control, connector, dial) = (Arc::clone(&self.control), Arc::clone(&self.connector), self.dials);
         let weak = Arc::downgrade(&control);
         let reached = move || {
@@ -261,10 +282,9 @@ impl<C: Connector, T: Tenant<C>> Shell<C, T> {
                 control.reach(dial);
             }
         };
-        let deadline = self.deadline.unwrap_or_else(|| control.clock.now());
         let attempt = Attempt { number, generation, deadline, previous, reached: Reached(Arc::new(reached)) };
-        Box::pin(async move {
-            match caught::run(async { connector.connect(attempt).await.map_err(Into::into) }).await {
+        Boxed::boxed(async move {
+            match caught::run(|| connector.connect(attempt)).await {
                 Ok(Ok(connection)) => Ok(connection),
                 Ok(Err(error)) => Err(judge(&control, &*connector, "connect", Ended::Dial, error)),
                 Err(panicked) => Err(control.cause("connect", Failure::Transient, panicked)),
@@ -281,9 +301,8 @@ impl<C: Connector, T: Tenant<C>> Drop for Shell<C, T> {
     /// Dropped at an await, or unwound: the dial goes, and what this connection holds of the gate passes on at once.
     fn drop(&mut self) {
         if !matches!(self.stage, Stage::Stopped(_)) {
-            // A panic in the drop of somebody's future must not keep the permit.
-            let _ = caught::call(|| drop(self.tenant.end()));
-            let _ = caught::call(|| self.stage = Stage::Stopped(StopReason::Dropped));
+            drop(self.tenant.end());
+            self.stage = Stage::Stopped(StopReason::Dropped);
             self.control.dropped();
         }
     }
@@ -295,23 +314,45 @@ pub(super) fn judge<C: Connector>(
     connector: &C,
     step: &'static str,
     ended: Ended,
-    error: BoxError,
+    error: impl Into<BoxError>,
 ) -> Cause {
+    let error: BoxError = match caught::call(|| error.into()) {
+        Ok(error) => error,
+        Err(panicked) => return control.cause(step, Failure::Transient, panicked),
+    };
     match caught::call(|| connector.classify(&*error, ended)) {
         Ok(failure) => control.cause(step, failure, error),
-        Err(panicked) => control.cause(step, Failure::Transient, format!("{error} (classify {panicked})")),
+        Err(panicked) => control.cause(step, Failure::Transient, Unclassified { error, panicked }),
     }
 }
 
-/// Closes a connection within `bound`, and drops it.
+/// What an error means is not known. It is shown only to those who ask: its text is code of the user as well.
+#[derive(Debug)]
+struct Unclassified {
+    error: BoxError,
+    panicked: Panicked,
+}
+
+impl fmt::Display for Unclassified {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} (classify {})", self.error, self.panicked)
+    }
+}
+
+impl Error for Unclassified {
+    fn source(&self) -> Option<&(dyn Error + 'static)> {
+        self.error.source()
+    }
+}
+
+/// Closes a connection within `bound`, and drops it; to be run as [`Boxed`], for that drop is code of the user too.
 pub(super) async fn goodbye<C: Connector, H: Send>(
     connector: Arc<C>,
     bound: Duration,
     held: H,
     connection: impl Fn(&H) -> &C::Connection,
 ) {
-    let closing = caught::run(connector.close(connection(&held)));
-    // A panic or a missed bound changes nothing: the connection is dropped.
-    let _ = timeout(bound, closing).await;
-    let _ = caught::call(|| drop(held));
+    // A panic or a missed bound changes nothing: the connection is dropped, and not while a panic unwinds.
+    let _ = timeout(bound, caught::run(|| connector.close(connection(&held)))).await;
+    drop(held);
 }

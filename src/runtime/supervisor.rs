@@ -2,9 +2,9 @@
 
 use std::any::Any;
 use std::fmt;
-use std::future::Future;
-use std::ops::ControlFlow;
-use std::sync::{Arc, OnceLock};
+use std::future::{Future, poll_fn};
+use std::ops::{ControlFlow, Deref};
+use std::sync::{Arc, LazyLock, OnceLock};
 use std::time::Duration;
 
 use rand::SeedableRng;
@@ -14,12 +14,13 @@ use super::clock::Clock;
 use super::connector::{BoxError, Connector};
 use super::control::{Control, Observer, Parts};
 use super::error::{BuildError, Stopped};
-use super::gate::Gate;
+use super::gate::{Gate, Seat};
 use super::handle::Handle;
 use super::kept::Kept;
 use super::link::{Link, Slot};
 use super::session::{Lease, Session, Sessions};
 use super::shell::Shell;
+use super::sync::Ordering;
 use crate::machine::{Policy, Transition};
 
 /// Keeps one connection alive: dials, serves, and dials again after every loss, as its policy and its gate allow.
@@ -28,18 +29,40 @@ use crate::machine::{Policy, Transition};
 /// Either ends in a terminal state that says why; calling again is the way back.
 pub struct Supervisor<C: Connector> {
     connector: Arc<C>,
-    control: Arc<Control>,
-    membership: Arc<Membership>,
+    control: Membership,
     /// A `Slot<C>`, once `keep` was called: a connection that is not `Sync` cannot have one.
     slot: OnceLock<Arc<dyn Any + Send + Sync>>,
 }
 
-/// The place in the gate; given up when the supervisor and its links are gone.
+/// Holds the place in the gate, which is given up when the supervisor and its links are gone.
 pub(super) struct Membership(Arc<Control>);
+
+impl Membership {
+    fn new(control: Arc<Control>) -> Self {
+        control.holders.fetch_add(1, Ordering::Relaxed);
+        Self(control)
+    }
+}
+
+impl Clone for Membership {
+    fn clone(&self) -> Self {
+        Self::new(Arc::clone(&self.0))
+    }
+}
+
+impl Deref for Membership {
+    type Target = Arc<Control>;
+
+    fn deref(&self) -> &Arc<Control> {
+        &self.0
+    }
+}
 
 impl Drop for Membership {
     fn drop(&mut self) {
-        self.0.part();
+        if self.0.holders.fetch_sub(1, Ordering::AcqRel) == 1 {
+            self.0.part();
+        }
     }
 }
 
@@ -47,16 +70,14 @@ impl<C: Connector> Supervisor<C> {
     /// A supervisor with the default policy and a gate of its own.
     #[must_use]
     pub fn new(connector: C) -> Self {
-        let builder = Self::builder(connector);
-        let gate = builder.own_gate();
-        builder.assemble(gate)
+        Self::builder(connector).assemble()
     }
 
     /// Begins a supervisor with settings.
     pub fn builder(connector: C) -> SupervisorBuilder<C> {
         SupervisorBuilder {
             connector: Arc::new(connector),
-            policy: Arc::default(),
+            policy: default_policy(),
             gate: None,
             name: None,
             seed: None,
@@ -72,7 +93,7 @@ impl<C: Connector> Supervisor<C> {
     /// session too.
     ///
     /// ```no_run
-    /// # use std::ops::ControlFlow;
+    /// # use std::ops::{ControlFlow, Deref};
     /// # use steadfast::{Connector, Lease, Session, Stopped, Supervisor};
     /// # async fn example<C: Connector<Connection = Vec<u8>>>(supervisor: Supervisor<C>) -> Result<(), Stopped> {
     /// let count = supervisor
@@ -110,7 +131,7 @@ impl<C: Connector> Supervisor<C> {
         self.control.begin_run()?;
         let sessions = Sessions::new(Arc::clone(&self.control), Arc::clone(&self.connector), session);
         let mut shell = Shell::start(Arc::clone(&self.control), Arc::clone(&self.connector), sessions);
-        let stopped = shell.drive().await;
+        let stopped = poll_fn(|cx| shell.poll_drive(cx)).await;
         shell.tenant.broke.take().ok_or(stopped)
     }
 
@@ -148,15 +169,13 @@ impl<C: Connector> Supervisor<C> {
         let task = begun.then(|| {
             let kept = Kept {
                 slot: Arc::clone(&slot),
-                control: Arc::clone(&self.control),
-                connector: Arc::clone(&self.connector),
                 live: None,
                 checking: None,
                 looking: None,
-                _membership: Arc::clone(&self.membership),
+                _membership: self.control.clone(),
             };
             let mut shell = Shell::start(Arc::clone(&self.control), Arc::clone(&self.connector), kept);
-            async move { shell.drive().await }
+            poll_fn(move |cx| shell.poll_drive(cx))
         });
         Ok((Link::new(slot, owner), task))
     }
@@ -177,9 +196,15 @@ impl<C: Connector> Supervisor<C> {
     }
 }
 
+/// One for all who set nothing.
+fn default_policy() -> Arc<Policy> {
+    static POLICY: LazyLock<Arc<Policy>> = LazyLock::new(Arc::default);
+    Arc::clone(&POLICY)
+}
+
 impl<C: Connector> fmt::Debug for Supervisor<C> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Supervisor").field("control", &self.control).finish_non_exhaustive()
+        f.debug_struct("Supervisor").field("control", &**self.control).finish_non_exhaustive()
     }
 }
 
@@ -266,34 +291,29 @@ impl<C: Connector> SupervisorBuilder<C> {
     /// [`BuildError`]: a setting that cannot work, or a gate for another endpoint.
     pub fn build(self) -> Result<Supervisor<C>, BuildError> {
         self.policy.validate()?;
-        let connector = self.connector.endpoint();
-        let gate = match &self.gate {
-            None => self.own_gate(),
-            Some(gate) if gate.serves(&connector) => gate.clone(),
-            Some(gate) => return Err(BuildError::Endpoint { gate: gate.endpoint().clone(), connector }),
-        };
-        Ok(self.assemble(gate))
+        if let Some(gate) = &self.gate {
+            let connector = self.connector.endpoint();
+            if !gate.serves(&connector) {
+                return Err(BuildError::Endpoint { gate: gate.endpoint().clone(), connector });
+            }
+        }
+        Ok(self.assemble())
     }
 
-    fn own_gate(&self) -> Gate {
-        Gate::new(vec![self.connector.endpoint()], Arc::clone(&self.policy), None, self.clock.clone())
-    }
-
-    fn assemble(self, gate: Gate) -> Supervisor<C> {
-        let Self { connector, policy, gate: _, name, seed, clock, observer } = self;
+    fn assemble(self) -> Supervisor<C> {
+        let Self { connector, policy, gate, name, seed, clock, observer } = self;
         let endpoint = connector.endpoint();
         let control = Control::new(Parts {
+            gate: gate.map_or_else(|| Seat::own(Arc::clone(&policy)), Seat::Shared),
             policy,
             clock,
-            gate,
             credential: connector.credential(),
             span: tracing::info_span!("supervisor", name = name.as_deref(), endpoint = %endpoint),
             endpoint,
             observer,
             rng: seed.map_or_else(rand::make_rng, SmallRng::seed_from_u64),
         });
-        let membership = Arc::new(Membership(Arc::clone(&control)));
-        Supervisor { connector, control, membership, slot: OnceLock::new() }
+        Supervisor { connector, control: Membership::new(control), slot: OnceLock::new() }
     }
 }
 

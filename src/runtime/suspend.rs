@@ -12,6 +12,7 @@ use tokio::runtime::{Handle, Id};
 
 use super::clock::Clock;
 use super::control::Control;
+use super::mailbox::Post;
 use super::sync::unpoisoned;
 
 /// Puts a supervisor on the list of the current runtime's watcher, and starts one if there is none.
@@ -132,7 +133,7 @@ async fn look(watcher: Watcher) {
         let Some(members) = watcher.members(if suspended { usize::MAX } else { AT_ONCE }) else { return };
         if suspended {
             for control in members {
-                control.check();
+                control.mailbox.post(Post::Check);
             }
         }
     }

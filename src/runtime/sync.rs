@@ -13,7 +13,7 @@ mod real {
     /// An `Arc` whose count decides something.
     pub(in crate::runtime) use std::sync::{Arc as Counted, Mutex, MutexGuard, Weak as CountedWeak};
     pub(in crate::runtime) use tokio::sync::Notify;
-    pub(in crate::runtime) use tokio::time::{Sleep, sleep, timeout, timeout_at};
+    pub(in crate::runtime) use tokio::time::{Sleep, sleep, sleep_until, timeout, timeout_at};
 }
 
 #[cfg(not(all(test, steadfast_loom)))]

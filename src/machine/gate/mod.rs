@@ -16,6 +16,7 @@
 //! failed since the last proof of health, or the gate has one member. Until then a failure narrows the window and
 //! delays its own connection.
 
+mod line;
 mod pace;
 mod queue;
 mod refused;
@@ -121,7 +122,8 @@ pub struct Settled {
 enum Phase {
     Closed,
     Narrow,
-    Paced(Pace),
+    /// With what only an outage needs.
+    Paced(Box<Pace>),
 }
 
 /// The shared state, pure; `steadfast::Gate` is the one to share between tasks.
@@ -152,7 +154,6 @@ pub struct Gate {
     crowd: bool,
     members: usize,
     next_member: u64,
-    next_permit: u64,
     ignored: u64,
 }
 
@@ -179,7 +180,6 @@ impl Gate {
             crowd: false,
             members: 0,
             next_member: 1,
-            next_permit: 1,
             ignored: 0,
         }
     }
@@ -206,7 +206,10 @@ impl Gate {
     /// May `member` dial now, for at most `lease`? A member that has to wait keeps one place until it goes or leaves.
     pub fn admit<R: Rng + ?Sized>(&mut self, now: Instant, member: Member, lease: Duration, rng: &mut R) -> Admission {
         self.tick(now, rng);
-        if std::mem::take(&mut self.crowd) && matches!(self.phase, Phase::Closed) {
+        if self.is_unhindered(now) {
+            return Admission::Go(self.start(now, member, lease, rng));
+        }
+        if std::mem::take(&mut self.crowd) && self.is_closed() {
             self.pace(now, rng);
         }
         let base = self.policy.quick.base;
@@ -220,24 +223,23 @@ impl Gate {
         if let Some((opening, _)) = opening {
             self.queue.skip_absent(opening, base, member, now);
         }
+        let open = opening.is_some_and(|(opening, _)| opening <= now);
         let rank = match self.queue.rank(member) {
             Some(rank) => rank,
-            None if matches!(self.phase, Phase::Closed) && opening.is_some() && self.queue.is_empty() => 0,
+            // Nobody is in the way, and behind a closed gate nobody will be.
+            None if self.queue.is_empty() && (open || (self.is_closed() && opening.is_some())) => 0,
             None => self.queue.join(member, now),
         };
-        let admission = match opening {
-            Some((opening, _)) if rank == 0 && opening <= now => {
-                self.queue.remove(member, now);
-                Admission::Go(self.start(now, member, lease, rng))
-            }
-            opening => {
-                let wait = self.wait(now, rank, opening);
-                self.queue.told(rank, wait.until);
-                Admission::Wait(wait)
-            }
-        };
-        self.wake_head(now);
-        admission
+        if rank == 0 && open {
+            self.queue.remove(member, now);
+            let permit = self.start(now, member, lease, rng);
+            self.wake_head(now);
+            return Admission::Go(permit);
+        }
+        let wait = self.wait(now, rank, opening);
+        self.queue.told(member, wait.until);
+        self.wake_at(now, opening);
+        Admission::Wait(wait)
     }
 
     /// The outcome of the attempt made under `permit`; `step` is how far the connection is along its own curve.
@@ -261,9 +263,8 @@ impl Gate {
         let started = flight.map_or(now, |flight| flight.started);
         let wait = match outcome {
             Ok(()) => {
-                let proven = add(now, self.policy.stable_after);
                 let woken = self.wakes.len();
-                self.refused.accepted(member, proven, &mut self.wakes);
+                self.refused.accepted(now, member, self.policy.stable_after, &mut self.wakes);
                 self.expect_crowd(woken);
                 if current {
                     self.succeeded(now, started, rng);
@@ -378,7 +379,15 @@ impl Gate {
         if matches!(self.phase, Phase::Paced(_)) && self.is_quiet(now) {
             self.epoch += 1;
             self.phase = Phase::Closed;
+            self.shrink();
         }
+    }
+
+    /// A gate may be one connection's own: what it keeps between two outages is kept a hundred thousand times.
+    fn shrink(&mut self) {
+        self.queue = Queue::default();
+        self.window.shrink();
+        self.wakes.shrink_to_fit();
     }
 
     fn is_quiet(&self, now: Instant) -> bool {
@@ -386,14 +395,22 @@ impl Gate {
         self.queue.is_empty() && self.window.in_flight() == 0 && now >= add(quiet_since, self.policy.stable_after)
     }
 
+    /// Closed, and nothing of an outage left: whoever asks may go.
+    fn is_unhindered(&self, now: Instant) -> bool {
+        self.is_closed()
+            && !self.crowd
+            && self.max_in_flight.is_none()
+            && self.queue.is_empty()
+            && self.refused.is_empty()
+            && self.window.shut().is_none_or(|(until, _)| until <= now)
+    }
+
     fn start<R: Rng + ?Sized>(&mut self, now: Instant, member: Member, lease: Duration, rng: &mut R) -> Permit {
-        let id = self.next_permit;
-        self.next_permit += 1;
         if let Phase::Paced(pace) = &mut self.phase {
             pace.started(now, rng);
         }
         let lease_ends = add(now, lease.saturating_add(self.policy.quick.base));
-        self.window.start(Flight { permit: id, member, started: now, lease_ends, epoch: self.epoch });
+        let id = self.window.start(Flight { member, started: now, epoch: self.epoch }, lease_ends);
         Permit { member, id }
     }
 
@@ -435,9 +452,14 @@ impl Gate {
     }
 
     fn wake_head(&mut self, now: Instant) {
-        if let Some((opening, _)) = self.opening(now) {
-            let turn = self.policy.quick.base;
-            self.wakes.extend(self.queue.next_to_wake(opening.max(now), turn));
+        if !self.queue.is_empty() {
+            self.wake_at(now, self.opening(now));
+        }
+    }
+
+    fn wake_at(&mut self, now: Instant, opening: Option<(Instant, WaitCause)>) {
+        if let Some((opening, _)) = opening {
+            self.queue.wake(opening.max(now), self.policy.quick.base, &mut self.wakes);
         }
     }
 

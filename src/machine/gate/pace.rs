@@ -4,8 +4,7 @@ use std::time::{Duration, Instant};
 
 use rand::Rng;
 
-use super::super::backoff::uniform;
-use super::super::time::{add, scale};
+use super::super::time::{Nanos, add, uniform};
 
 /// Dials started per second, and how many may be under way.
 ///
@@ -18,6 +17,8 @@ use super::super::time::{add, scale};
 #[derive(Debug)]
 pub(super) struct Pace {
     rate: f64,
+    /// The time between two starts at that rate.
+    gap: Duration,
     limit: f64,
     threshold: f64,
     best: Option<Duration>,
@@ -30,6 +31,7 @@ impl Pace {
     pub(super) fn new<R: Rng + ?Sized>(now: Instant, threshold: f64, rng: &mut R) -> Self {
         let mut pace = Self {
             rate: FIRST_RATE,
+            gap: gap(FIRST_RATE),
             limit: LEAST_LIMIT,
             threshold,
             best: None,
@@ -52,7 +54,8 @@ impl Pace {
 
     /// Whether one more may be under way.
     pub(super) fn has_room(&self, in_flight: usize) -> bool {
-        f64::from(u32::try_from(in_flight).unwrap_or(u32::MAX)) < self.limit.floor()
+        // Of whole numbers those up to the limit are those up to its whole part.
+        f64::from(u32::try_from(in_flight + 1).unwrap_or(u32::MAX)) <= self.limit
     }
 
     /// When the next dial may start: drawn inside its slot, so that gates that recover together do not tick together.
@@ -61,7 +64,7 @@ impl Pace {
     }
 
     pub(super) fn started<R: Rng + ?Sized>(&mut self, now: Instant, rng: &mut R) {
-        self.slot = add(self.slot, self.gap()).max(now);
+        self.slot = add(self.slot, self.gap).max(now);
         self.draw(rng);
     }
 
@@ -95,13 +98,10 @@ impl Pace {
         self.reslot(now, rng);
     }
 
-    fn gap(&self) -> Duration {
-        scale(Duration::from_secs(1), self.rate.recip())
-    }
-
     /// A new rate brings a slot forward that the old one put further away.
     fn reslot<R: Rng + ?Sized>(&mut self, now: Instant, rng: &mut R) {
-        let next = add(now, self.gap());
+        self.gap = gap(self.rate);
+        let next = add(now, self.gap);
         if self.next_start > next {
             self.slot = now;
             self.draw(rng);
@@ -109,8 +109,12 @@ impl Pace {
     }
 
     fn draw<R: Rng + ?Sized>(&mut self, rng: &mut R) {
-        self.next_start = add(self.slot, uniform(Duration::ZERO, self.gap(), rng));
+        self.next_start = add(self.slot, uniform(Duration::ZERO, self.gap, rng));
     }
+}
+
+fn gap(rate: f64) -> Duration {
+    Nanos::new(Duration::from_secs(1)).share(rate.recip()).duration()
 }
 
 const FIRST_RATE: f64 = 1.0;

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use rand::Rng;
 
-use super::super::time::add;
+use super::super::time::{Nanos, add};
 use super::super::{Failure, Step, WaitCause};
 use super::pace::Pace;
 use super::{Gate, Member, Phase, Wait};
@@ -49,8 +49,8 @@ impl Gate {
             }
             Failure::Unauthorized => {
                 self.proved_alive(now, origin, rng);
-                let (base, slow) = (self.policy.quick.base, self.policy.slow);
-                let until = self.refused.refuse(now, origin, base, &slow, rng);
+                let (base, slow) = (self.policy.quick.base, &self.policy.slow);
+                let until = self.refused.refuse(now, origin, base, slow, rng);
                 Wait::own(until, WaitCause::Refused)
             }
             Failure::Throttled { retry_after } => self.throttled(now, origin, retry_after, step, rng),
@@ -75,7 +75,7 @@ impl Gate {
 
     /// The server lives: those who wait follow one another, in one random order.
     pub(super) fn pace<R: Rng + ?Sized>(&mut self, now: Instant, rng: &mut R) {
-        self.phase = Phase::Paced(Pace::new(now, self.threshold, rng));
+        self.phase = Phase::Paced(Box::new(Pace::new(now, self.threshold, rng)));
         self.epoch += 1;
         self.window.end_open_time();
         self.queue.shuffle(now, rng);
@@ -113,7 +113,7 @@ impl Gate {
         step.fail(now, weight);
         let delay = if origin.current { self.trip(now, weight, step, rng) } else { self.alone(now, step, weight, rng) };
         step.previous = delay;
-        Wait::own(add(now, delay), WaitCause::Backoff)
+        Wait::own(add(now, delay.duration()), WaitCause::Backoff)
     }
 
     /// A refused dial slows a pace down; `false` where there is none to slow down.
@@ -127,14 +127,14 @@ impl Gate {
 
     /// The gate is narrow and one more attempt has failed: draws the delay, which is the open time as well if more
     /// than one connection is to blame.
-    fn trip<R: Rng + ?Sized>(&mut self, now: Instant, weight: u32, step: &Step, rng: &mut R) -> Duration {
+    fn trip<R: Rng + ?Sized>(&mut self, now: Instant, weight: u32, step: &Step, rng: &mut R) -> Nanos {
         if !self.note(now, weight, step) {
             return self.alone(now, step, weight, rng);
         }
         let delay = self.together(now, weight, rng);
         self.step.previous = delay;
         self.trips = self.trips.saturating_add(1);
-        self.window.open(add(now, delay));
+        self.window.open(add(now, delay.duration()));
         self.queue.draw_head(now, rng);
         // A connection that is further along than all of them keeps its own, longer delay to itself.
         if step.failures() > self.step.failures() { self.alone(now, step, weight, rng).max(delay) } else { delay }
@@ -153,6 +153,7 @@ impl Gate {
         shared
     }
 
+    /// The server asked for less. What it named is a floor for everyone; what it left open is a draw of the curve.
     fn throttled<R: Rng + ?Sized>(
         &mut self,
         now: Instant,
@@ -168,38 +169,54 @@ impl Gate {
             return self.absorbed(now, 1, WaitCause::Throttled, step, rng);
         }
         step.fail(now, 1);
-        let mut shared = false;
         if origin.current {
             self.step.throttled = self.step.throttled.saturating_add(1);
-            if !paced {
-                self.blame(origin.member);
-                shared = self.note(now, 1, step);
-            }
         }
-        let growing = if shared { self.together(now, 1, rng) } else { self.alone(now, step, 1, rng) };
-        step.previous = growing;
-        if shared {
-            self.step.previous = growing;
-        }
-        let Some(hint) = hint else {
-            let until = add(now, growing);
-            if shared {
-                self.shut(now, rng);
-                self.window.open(until);
-            }
-            return Wait::own(until, WaitCause::Throttled);
+        // A pace has been cut; a gate that has none goes one step along its own curve.
+        let shared = origin.current && !paced && {
+            self.blame(origin.member);
+            self.note(now, 1, step)
         };
+        let drawn = if shared { self.together(now, 1, rng) } else { self.alone(now, step, 1, rng) };
+        step.previous = drawn;
+        if shared {
+            self.step.previous = drawn;
+        }
+        let until = match hint {
+            Some(hint) => self.hinted(now, origin, hint, drawn.duration(), step, rng),
+            None => {
+                let until = add(now, drawn.duration());
+                if shared {
+                    self.shut(now, rng);
+                    self.window.open(until);
+                }
+                until
+            }
+        };
+        Wait::own(until, WaitCause::Throttled)
+    }
+
+    /// Until when the server's wait binds its connection; on a dial it binds the gate as well.
+    fn hinted<R: Rng + ?Sized>(
+        &mut self,
+        now: Instant,
+        origin: Origin,
+        hint: Duration,
+        drawn: Duration,
+        step: &Step,
+        rng: &mut R,
+    ) -> Instant {
         let polite = self.policy.polite_jitter(hint, rng);
         // Ten thousand clients that obey the same minute need more than two seconds of spread.
         let again = step.throttled > 1 || (origin.current && self.step.throttled > 1);
-        let until = add(now, hint.saturating_add(if again { polite.max(growing) } else { polite }));
+        let until = add(now, hint.saturating_add(if again { polite.max(drawn) } else { polite }));
+        if origin.dial && origin.current {
+            self.shut(now, rng);
+        }
         if origin.dial {
-            if origin.current {
-                self.shut(now, rng);
-            }
             self.window.hint(until);
         }
-        Wait::own(until, WaitCause::Throttled)
+        until
     }
 
     /// Narrow, and whose reconnect the next attempt is gets drawn.
@@ -237,13 +254,13 @@ impl Gate {
     }
 
     /// The delay of all by the gate's curve: one speaks for those who wait.
-    fn together<R: Rng + ?Sized>(&self, now: Instant, weight: u32, rng: &mut R) -> Duration {
+    fn together<R: Rng + ?Sized>(&self, now: Instant, weight: u32, rng: &mut R) -> Nanos {
         let sharers = u32::try_from(self.queue.len() + 1).unwrap_or(u32::MAX);
         self.draw(now, &self.step, weight, sharers, rng)
     }
 
     /// The delay of a connection by its own curve.
-    fn alone<R: Rng + ?Sized>(&self, now: Instant, step: &Step, weight: u32, rng: &mut R) -> Duration {
+    fn alone<R: Rng + ?Sized>(&self, now: Instant, step: &Step, weight: u32, rng: &mut R) -> Nanos {
         self.draw(now, step, weight, 1, rng)
     }
 
@@ -263,15 +280,15 @@ impl Gate {
         step.previous = self.alone(now, &first, if again { weight } else { 0 }, rng);
         step.fail(now, weight);
         step.absorbed = self.epoch;
-        Wait::own(add(now, step.previous), cause)
+        Wait::own(add(now, step.previous.duration()), cause)
     }
 
     /// Nobody answered: the quick curve. It answered and failed: the growing one.
-    fn draw<R: Rng + ?Sized>(&self, now: Instant, step: &Step, weight: u32, sharers: u32, rng: &mut R) -> Duration {
+    fn draw<R: Rng + ?Sized>(&self, now: Instant, step: &Step, weight: u32, sharers: u32, rng: &mut R) -> Nanos {
         if weight == 0 {
             step.quick(&self.policy.quick, rng)
         } else {
-            step.growing(&self.policy.growing, self.policy.quick.base, now, sharers, rng)
+            step.growing(&self.policy.growing, &self.policy.quick, now, sharers, rng)
         }
     }
 }

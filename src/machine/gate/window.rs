@@ -1,5 +1,7 @@
 //! The window of a gate: how many at once, how far apart, and not before when.
 
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, VecDeque};
 use std::time::{Duration, Instant};
 
 use super::super::WaitCause;
@@ -9,17 +11,23 @@ use super::Member;
 /// An attempt under way.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Flight {
-    pub(super) permit: u64,
     pub(super) member: Member,
     pub(super) started: Instant,
-    pub(super) lease_ends: Instant,
     pub(super) epoch: u64,
 }
 
 /// Attempts under way, the last start, and the instant before which nobody may start.
+///
+/// A closed gate may have ten thousand under way: one is found by the number of its permit, and which lease ends first
+/// is known, without looking at the others.
 #[derive(Debug, Default)]
 pub(super) struct Window {
-    flights: Vec<Flight>,
+    /// By the number of the permit, from `first` on. `None` is over; the first one is not.
+    flights: VecDeque<Option<Flight>>,
+    first: u64,
+    in_flight: usize,
+    /// Every flight's, and some of flights that are over; the first one's is not.
+    leases: BinaryHeap<Reverse<(Instant, u64)>>,
     last_start: Option<Instant>,
     freed_at: Option<Instant>,
     open_until: Option<Instant>,
@@ -28,30 +36,57 @@ pub(super) struct Window {
 }
 
 impl Window {
-    pub(super) fn start(&mut self, flight: Flight) {
+    /// Starts an attempt, and gives the number of its permit: never used twice.
+    pub(super) fn start(&mut self, flight: Flight, lease_ends: Instant) -> u64 {
+        let permit = self.first + self.flights.len() as u64;
         self.last_start = Some(flight.started);
-        self.flights.push(flight);
+        self.leases.push(Reverse((lease_ends, permit)));
+        self.flights.push_back(Some(flight));
+        self.in_flight += 1;
+        permit
     }
 
     /// Takes an attempt out; `None` where its lease has ended before.
     pub(super) fn take(&mut self, permit: u64, now: Instant) -> Option<Flight> {
-        let at = self.flights.iter().position(|flight| flight.permit == permit)?;
+        let flight = self.flights.get_mut(self.place(permit)?)?.take()?;
         self.freed_at = Some(now);
-        Some(self.flights.swap_remove(at))
+        self.in_flight -= 1;
+        while matches!(self.flights.front(), Some(None)) {
+            self.flights.pop_front();
+            self.first += 1;
+        }
+        while self.leases.peek().is_some_and(|Reverse((_, permit))| !self.is_under_way(*permit)) {
+            self.leases.pop();
+        }
+        Some(flight)
     }
 
-    /// An attempt whose lease has ended.
+    /// The attempt whose lease ended first, if one has.
     pub(super) fn overdue(&self, now: Instant) -> Option<u64> {
-        self.flights.iter().find(|flight| flight.lease_ends <= now).map(|flight| flight.permit)
+        let Reverse((ends, permit)) = self.leases.peek()?;
+        (*ends <= now).then_some(*permit)
     }
 
     pub(super) fn in_flight(&self) -> usize {
-        self.flights.len()
+        self.in_flight
     }
 
     /// When the first slot is free again at the latest.
     pub(super) fn first_lease_end(&self) -> Option<Instant> {
-        self.flights.iter().map(|flight| flight.lease_ends).min()
+        self.leases.peek().map(|Reverse((ends, _))| *ends)
+    }
+
+    /// Gives back the room that an outage took, when nothing is under way.
+    pub(super) fn shrink(&mut self) {
+        (self.flights, self.leases) = (VecDeque::new(), BinaryHeap::new());
+    }
+
+    fn is_under_way(&self, permit: u64) -> bool {
+        self.place(permit).and_then(|place| self.flights.get(place)).is_some_and(Option::is_some)
+    }
+
+    fn place(&self, permit: u64) -> Option<usize> {
+        usize::try_from(permit.checked_sub(self.first)?).ok()
     }
 
     pub(super) fn last_start(&self) -> Option<Instant> {
@@ -100,5 +135,44 @@ impl Window {
     /// The earliest start that is `gap` after the last one.
     pub(super) fn after_gap(&self, gap: Duration) -> Option<Instant> {
         self.last_start.map(|last| add(last, gap))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rand::rngs::SmallRng;
+    use rand::{RngExt, SeedableRng};
+
+    use super::*;
+
+    #[test]
+    fn of_many_under_way_each_is_found_and_the_first_lease_is_known() {
+        let (start, mut rng) = (Instant::now(), SmallRng::seed_from_u64(7));
+        let mut window = Window::default();
+        let mut plain: Vec<(Instant, u64)> = Vec::new();
+        for second in 0..2_000 {
+            let now = add(start, Duration::from_secs(second));
+            if plain.is_empty() || rng.random_bool(0.52) {
+                let member = Member { id: second, credential: 0 };
+                let ends = add(now, Duration::from_secs(rng.random_range(1..900)));
+                let permit = window.start(Flight { member, started: now, epoch: second }, ends);
+                assert!(plain.iter().all(|(_, other)| *other < permit), "numbers grow");
+                plain.push((ends, permit));
+            } else {
+                let (_, permit) = plain.swap_remove(rng.random_range(0..plain.len()));
+                assert!(window.take(permit, now).is_some());
+                assert!(window.take(permit, now).is_none(), "once");
+            }
+            let first = plain.iter().min().copied();
+            assert_eq!(window.in_flight(), plain.len());
+            assert_eq!(window.first_lease_end(), first.map(|(ends, _)| ends));
+            let overdue = first.filter(|(ends, _)| *ends <= now).map(|(_, permit)| permit);
+            assert_eq!(window.overdue(now), overdue);
+        }
+        assert!(plain.len() > 20, "or it shows nothing: {}", plain.len());
+        for (_, permit) in plain {
+            window.take(permit, start);
+        }
+        assert_eq!((window.flights.len(), window.leases.len()), (0, 0), "nothing is left behind");
     }
 }

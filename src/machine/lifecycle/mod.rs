@@ -10,14 +10,15 @@
 mod rules;
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use rand::Rng;
 
+use self::rules::handshake;
 use super::event::{Action, Event, State, StopReason, Transition, WaitCause};
 use super::gate::{Gate, Member, Permit, Tenure, Wait};
 use super::policy::Policy;
-use super::time::add;
+use super::time::{Nanos, add};
 use super::{Failure, Step};
 
 /// The state machine of one connection.
@@ -25,34 +26,67 @@ use super::{Failure, Step};
 pub struct Lifecycle {
     policy: Arc<Policy>,
     member: Member,
-    state: State,
+    phase: Phase,
     generation: u64,
     attempt: u32,
+    /// How often a timed-out handshake has lengthened the next one's deadline.
+    stretched: u8,
     step: Step,
-    deadline: Option<Instant>,
-    /// In `Backoff`: what it waits for, and whether it has a place in the gate's queue.
-    wait: Option<Wait>,
-    queued: bool,
-    /// In `Backoff`: its credential was refused, and the gate will tell when it works.
-    parked: bool,
-    /// Somebody asked to reconnect: once a wait; while connecting, the dial's success is dropped.
-    hastened: bool,
+    /// The first attempt after a loss is drawn from this: the policy's, until the server advises another.
+    spread: Nanos,
     /// When a call to reconnect was last followed.
     hastened_at: Option<Instant>,
     /// No attempt before this, whoever asks.
     hint: Option<Instant>,
-    /// In `Connecting`.
-    permit: Option<Permit>,
-    reached: bool,
-    handshake: Duration,
-    /// In `Connected`.
-    tenure: Option<Tenure>,
-    retire_at: Option<Instant>,
-    advice: Option<Duration>,
     /// Since when this outage lasts; until a stable session.
     outage_since: Option<Instant>,
-    /// In `Draining`: why it ends, and whether the session may still go on.
-    ending: StopReason,
+}
+
+/// The state, with what only that state has.
+#[derive(Debug)]
+enum Phase {
+    Idle,
+    Connecting(Dial),
+    Connected(Up),
+    Backoff(Rest),
+    Draining(End),
+    Stopped,
+}
+
+#[derive(Debug)]
+struct Dial {
+    permit: Permit,
+    deadline: Instant,
+    /// TCP stands.
+    reached: bool,
+    /// Somebody asked to reconnect meanwhile: its success is dropped.
+    hastened: bool,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Up {
+    tenure: Tenure,
+    /// When it is too old.
+    retire_at: Option<Instant>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Rest {
+    /// What it waits for, unless the outage is given up before.
+    wait: Wait,
+    /// It has a place in the gate's queue.
+    queued: bool,
+    /// Its credential was refused, and the gate will tell when it works.
+    parked: bool,
+    /// Somebody asked to reconnect: once a wait.
+    hastened: bool,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct End {
+    reason: StopReason,
+    deadline: Instant,
+    /// The session may still go on.
     winding_down: bool,
 }
 
@@ -61,28 +95,17 @@ impl Lifecycle {
     #[must_use]
     pub fn new(policy: Arc<Policy>, member: Member) -> Self {
         Self {
-            handshake: policy.attempt_deadline,
+            spread: Nanos::new(policy.recovery_spread),
             policy,
             member,
-            state: State::Idle,
+            phase: Phase::Idle,
             generation: 0,
             attempt: 0,
+            stretched: 0,
             step: Step::default(),
-            deadline: None,
-            wait: None,
-            queued: false,
-            parked: false,
-            hastened: false,
             hastened_at: None,
             hint: None,
-            permit: None,
-            reached: false,
-            tenure: None,
-            retire_at: None,
-            advice: None,
             outage_since: None,
-            ending: StopReason::Drained,
-            winding_down: false,
         }
     }
 
@@ -95,7 +118,7 @@ impl Lifecycle {
 
     /// Takes one event and says what to do.
     pub fn on_event<R: Rng + ?Sized>(&mut self, now: Instant, event: Event, gate: &mut Gate, rng: &mut R) -> Action {
-        match self.state {
+        match self.state() {
             State::Idle => self.in_idle(now, event, gate, rng),
             State::Connecting => self.in_connecting(now, event, gate, rng),
             State::Connected => self.in_connected(now, event, gate, rng),
@@ -113,27 +136,25 @@ impl Lifecycle {
         gate: &mut Gate,
         rng: &mut R,
     ) -> Option<Transition> {
-        let from = self.state;
+        let from = self.state();
         let action = self.on_event(now, event, gate, rng);
         (action != Action::Continue).then(|| Transition {
             at: now,
             event,
             from,
-            to: self.state,
+            to: self.state(),
             action,
             generation: self.generation,
             attempt: self.attempt,
             wait: self.wait_cause(),
-            until: self.deadline,
+            until: self.deadline(),
         })
     }
 
     /// The shell is gone (dropped, aborted): frees whatever this connection holds of the gate and leaves it.
     pub fn abandon(&mut self, now: Instant, gate: &mut Gate) {
-        self.state = State::Stopped;
-        self.deadline = None;
-        if let Some(permit) = self.permit.take() {
-            gate.abandon(now, permit);
+        if let Phase::Connecting(dial) = std::mem::replace(&mut self.phase, Phase::Stopped) {
+            gate.abandon(now, dial.permit);
         }
         gate.part(now, self.member);
     }
@@ -141,7 +162,17 @@ impl Lifecycle {
     /// When to hand in [`Event::TimedOut`].
     #[must_use]
     pub fn deadline(&self) -> Option<Instant> {
-        self.deadline
+        match &self.phase {
+            Phase::Idle | Phase::Stopped => None,
+            Phase::Connecting(dial) => Some(dial.deadline),
+            Phase::Connected(up) if up.tenure.stable => up.retire_at,
+            Phase::Connected(up) => {
+                let stable_at = self.stable_at(up.tenure.since);
+                Some(up.retire_at.map_or(stable_at, |at| at.min(stable_at)))
+            }
+            Phase::Backoff(rest) => Some(self.gives_up_at().map_or(rest.wait.until, |at| at.min(rest.wait.until))),
+            Phase::Draining(end) => Some(end.deadline),
+        }
     }
 
     /// The earliest instant at which the next attempt can start, as far as is known; `None` unless it waits.
@@ -150,13 +181,20 @@ impl Lifecycle {
     /// curve.
     #[must_use]
     pub fn earliest_attempt(&self) -> Option<Instant> {
-        self.wait.map(|wait| wait.earliest)
+        if let Phase::Backoff(rest) = &self.phase { Some(rest.wait.earliest) } else { None }
     }
 
     /// Where it stands.
     #[must_use]
-    pub fn state(&self) -> State {
-        self.state
+    pub const fn state(&self) -> State {
+        match self.phase {
+            Phase::Idle => State::Idle,
+            Phase::Connecting(_) => State::Connecting,
+            Phase::Connected(_) => State::Connected,
+            Phase::Backoff(_) => State::Backoff,
+            Phase::Draining(_) => State::Draining,
+            Phase::Stopped => State::Stopped,
+        }
     }
 
     /// Attempts made since the last stable session.
@@ -174,7 +212,7 @@ impl Lifecycle {
     /// Why it waits; `None` unless in [`State::Backoff`].
     #[must_use]
     pub fn wait_cause(&self) -> Option<WaitCause> {
-        self.wait.map(|wait| wait.cause)
+        if let Phase::Backoff(rest) = &self.phase { Some(rest.wait.cause) } else { None }
     }
 
     fn in_idle<R: Rng + ?Sized>(&mut self, now: Instant, event: Event, gate: &mut Gate, rng: &mut R) -> Action {
@@ -195,25 +233,26 @@ impl Lifecycle {
     }
 
     fn in_connecting<R: Rng + ?Sized>(&mut self, now: Instant, event: Event, gate: &mut Gate, rng: &mut R) -> Action {
+        let Phase::Connecting(dial) = &mut self.phase else { return Action::Continue };
         match event {
             Event::Opened => self.opened(now, gate, rng),
             Event::Failed(failure) => self.failed(now, failure, gate, rng),
-            Event::TimedOut if self.is_due(now) => self.failed(now, Failure::Timeout, gate, rng),
-            Event::Reached if !self.reached => {
-                self.reached = true;
-                let longer = self.handshake.saturating_sub(self.policy.attempt_deadline);
-                self.deadline = self.deadline.map(|at| add(at, longer));
+            Event::TimedOut if dial.deadline <= now => self.failed(now, Failure::Timeout, gate, rng),
+            Event::Reached if !dial.reached => {
+                dial.reached = true;
+                dial.deadline =
+                    add(dial.deadline, handshake(&self.policy, self.stretched) - self.policy.attempt_deadline);
                 Action::Continue
             }
             Event::Reconnect => {
                 // Those that follow at once are the call that started this dial.
                 let base = self.policy.quick.base;
-                self.hastened |= self.hastened_at.is_none_or(|at| add(at, base) <= now);
+                dial.hastened |= self.hastened_at.is_none_or(|at| add(at, base) <= now);
                 Action::Continue
             }
             Event::Drain => {
-                if let Some(permit) = self.permit.take() {
-                    gate.abandon(now, permit);
+                if let Phase::Connecting(dial) = std::mem::replace(&mut self.phase, Phase::Stopped) {
+                    gate.abandon(now, dial.permit);
                 }
                 self.stop(StopReason::Drained)
             }
@@ -229,28 +268,26 @@ impl Lifecycle {
     }
 
     fn in_connected<R: Rng + ?Sized>(&mut self, now: Instant, event: Event, gate: &mut Gate, rng: &mut R) -> Action {
-        self.forgive_if_stable(now, gate);
+        let Phase::Connected(mut up) = self.phase else { return Action::Continue };
+        self.forgive_if_stable(now, &mut up, gate);
         match event {
             Event::Advised(spread) => {
-                self.advice = Some(spread.min(self.policy.advice_limit));
+                self.spread = Nanos::new(spread.min(self.policy.advice_limit));
                 Action::Continue
             }
-            Event::Lost(failure) => self.lost(now, failure, gate, rng),
+            Event::Lost(failure) => self.lost(now, up.tenure, failure, gate, rng),
             // Charged to nobody: the other side has done nothing wrong.
             Event::Reconnect => {
                 self.hastened_at = Some(now);
                 self.recover(now, None, gate, rng)
             }
-            Event::TimedOut if self.retire_at.is_some_and(|at| at <= now) => self.recover(now, None, gate, rng),
+            Event::TimedOut if up.retire_at.is_some_and(|at| at <= now) => self.recover(now, None, gate, rng),
             Event::Drain => {
-                (self.state, self.winding_down, self.ending) = (State::Draining, true, StopReason::Drained);
-                self.deadline = Some(add(now, self.policy.drain));
+                let deadline = add(now, self.policy.drain);
+                self.phase = Phase::Draining(End { reason: StopReason::Drained, deadline, winding_down: true });
                 Action::WindDown
             }
-            Event::Finished => {
-                (self.state, self.ending) = (State::Draining, StopReason::Finished);
-                self.close(now)
-            }
+            Event::Finished => self.close(now, StopReason::Finished),
             Event::Closed
             | Event::Failed(_)
             | Event::GateTurned
@@ -262,9 +299,10 @@ impl Lifecycle {
     }
 
     fn in_backoff<R: Rng + ?Sized>(&mut self, now: Instant, event: Event, gate: &mut Gate, rng: &mut R) -> Action {
+        let Phase::Backoff(rest) = &self.phase else { return Action::Continue };
         match event {
-            Event::TimedOut if self.is_due(now) => self.ask(now, gate, rng),
-            Event::GateTurned if self.queued || self.parked => self.ask(now, gate, rng),
+            Event::TimedOut if self.deadline().is_some_and(|at| at <= now) => self.ask(now, gate, rng),
+            Event::GateTurned if rest.queued || rest.parked => self.ask(now, gate, rng),
             Event::Reconnect => self.hasten(now, gate, rng),
             Event::Drain => {
                 gate.leave(now, self.member);
@@ -284,11 +322,12 @@ impl Lifecycle {
     }
 
     fn in_draining(&mut self, now: Instant, event: Event) -> Action {
+        let Phase::Draining(end) = self.phase else { return Action::Continue };
         match event {
-            Event::Lost(_) | Event::Finished if self.winding_down => self.close(now),
-            Event::TimedOut if self.is_due(now) && self.winding_down => self.close(now),
-            Event::TimedOut if self.is_due(now) => self.stop(self.ending),
-            Event::Closed if !self.winding_down => self.stop(self.ending),
+            Event::Lost(_) | Event::Finished if end.winding_down => self.close(now, end.reason),
+            Event::TimedOut if end.deadline <= now && end.winding_down => self.close(now, end.reason),
+            Event::TimedOut if end.deadline <= now => self.stop(end.reason),
+            Event::Closed if !end.winding_down => self.stop(end.reason),
             Event::Advised(_)
             | Event::Closed
             | Event::Drain
@@ -308,7 +347,7 @@ impl Lifecycle {
         match event {
             Event::Start => {
                 let fresh = Self::new(Arc::clone(&self.policy), self.member).after_generation(self.generation);
-                *self = Self { advice: self.advice, hint: self.hint, ..fresh };
+                *self = Self { spread: self.spread, hint: self.hint, ..fresh };
                 self.start(now, gate, rng)
             }
             Event::Advised(_)

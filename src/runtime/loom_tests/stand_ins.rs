@@ -11,4 +11,4 @@ pub(in crate::runtime) use loom::sync::{Mutex, MutexGuard};
 pub(in crate::runtime) use counted::{Counted, CountedWeak};
 pub(in crate::runtime) use notify::Notify;
 pub(in crate::runtime) use swap::{ArcSwapOption, Guard};
-pub(in crate::runtime) use timer::{Sleep, begin, pass, passed, sleep, timeout, timeout_at};
+pub(in crate::runtime) use timer::{Sleep, begin, pass, passed, sleep, sleep_until, timeout, timeout_at};

@@ -42,13 +42,13 @@ pub(in crate::runtime) fn sleep(duration: Duration) -> Sleep {
     Sleep { comes: duration < MOMENT, had_a_turn: false }
 }
 
-fn until(instant: Instant) -> Sleep {
+pub(in crate::runtime) fn sleep_until(instant: Instant) -> Sleep {
     sleep(instant.saturating_duration_since(Instant::now()))
 }
 
 impl Sleep {
     pub(in crate::runtime) fn reset(mut self: Pin<&mut Self>, instant: Instant) {
-        *self = until(instant);
+        *self = sleep_until(instant);
     }
 }
 
@@ -86,7 +86,7 @@ pub(in crate::runtime) async fn timeout<F: Future>(duration: Duration, future: F
 }
 
 pub(in crate::runtime) async fn timeout_at<F: Future>(instant: Instant, future: F) -> Result<F::Output, Elapsed> {
-    within(until(instant), future).await
+    within(sleep_until(instant), future).await
 }
 
 async fn within<F: Future>(sleep: Sleep, future: F) -> Result<F::Output, Elapsed> {
