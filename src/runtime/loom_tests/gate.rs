@@ -150,23 +150,28 @@ fn a_task_that_unwinds_gives_its_slot_to_who_waits() {
 
 #[test]
 fn a_turn_of_one_who_has_just_gone_passes_on() {
-    check(2, || {
-        let (server, door) = door(Answer::Accept, Answer::Accept);
-        // Who comes behind is told to come a turn later in case the first does not: a turn is hours here.
-        let turn = Duration::from_secs(2 * 3_600);
-        let (quick, growing) = (Backoff::new(turn, 3 * turn), Growth::fixed(3 * turn));
-        let gate = gate(policy().quick(quick).growing(growing));
-        let Line { first, others: [second, third], _supervisors } = Line::new(&server, &gate);
-        let first = spawn(move || {
-            door.open();
-            block_on(first)
+    // One of the two is drawn as the next.
+    for goes in [0, 1] {
+        check(2, move || {
+            let (server, door) = door(Answer::Accept, Answer::Accept);
+            // Who comes behind is told to come a turn later in case the first does not: a turn is hours here.
+            let turn = Duration::from_secs(2 * 3_600);
+            let (quick, growing) = (Backoff::new(turn, 3 * turn), Growth::fixed(3 * turn));
+            let gate = gate(policy().quick(quick).growing(growing));
+            let Line { first, mut others, _supervisors } = Line::<2>::new(&server, &gate);
+            others.rotate_left(goes);
+            let [gone, stays] = others;
+            let first = spawn(move || {
+                door.open();
+                block_on(first)
+            });
+            let dropper = spawn(move || drop(gone));
+            block_on(stays).unwrap();
+            first.join().unwrap().unwrap();
+            dropper.join().unwrap();
+            assert_free(&gate);
         });
-        let dropper = spawn(move || drop(second));
-        block_on(third).unwrap();
-        first.join().unwrap().unwrap();
-        dropper.join().unwrap();
-        assert_free(&gate);
-    });
+    }
 }
 
 /// The first is refused at its first dial, and everybody is accepted afterwards; its second dial waits at a door.
