@@ -155,14 +155,18 @@ pub(super) mod tests {
 
     /// A listener below the ephemeral range, where no outgoing connection takes its port.
     pub(in super::super) async fn listen() -> (TcpListener, u16) {
-        let start = RandomState::new().hash_one(0);
-        for step in 0..12_000 {
-            let port = u16::try_from(20_000 + start.wrapping_add(step) % 12_000).unwrap();
+        for port in ports() {
             if let Ok(listener) = TcpListener::bind(("127.0.0.1", port)).await {
                 return (listener, port);
             }
         }
         panic!("no free port between 20000 and 32000");
+    }
+
+    /// Every port from 20000 to 31999, from anywhere among them.
+    fn ports() -> impl Iterator<Item = u16> {
+        let start = RandomState::new().hash_one(0);
+        (0..12_000).map(move |step| u16::try_from(20_000 + start.wrapping_add(step) % 12_000).unwrap())
     }
 
     #[test]
@@ -178,11 +182,12 @@ pub(super) mod tests {
     /// What a dial of a closed port in the ephemeral range does now and then, done on purpose.
     #[tokio::test]
     async fn a_connection_to_oneself_counts_as_refused() {
-        let (listener, _) = listen().await;
-        let own = listener.local_addr().unwrap();
-        drop(listener);
-        let socket = TcpSocket::new_v4().unwrap();
-        socket.bind(own).unwrap();
+        // Bound and never let go of: somebody else would take the port in between.
+        let bind = |port| {
+            let (own, socket) = (SocketAddr::from(([127, 0, 0, 1], port)), TcpSocket::new_v4().unwrap());
+            socket.bind(own).ok().map(|()| (own, socket))
+        };
+        let (own, socket) = ports().find_map(bind).expect("a free port between 20000 and 32000");
         let stream = socket.connect(own).await.unwrap();
         assert_eq!(stream.local_addr().unwrap(), stream.peer_addr().unwrap());
         assert_eq!(not_itself(stream).unwrap_err().kind(), io::ErrorKind::ConnectionRefused);
