@@ -2,7 +2,6 @@
 
 use std::future::poll_fn;
 use std::sync::Arc;
-use std::time::Duration;
 
 use super::world::{block_on, check, control, gate, policy, spawn};
 use crate::runtime::mailbox::{Mailbox, Post};
@@ -64,10 +63,10 @@ fn what_lies_beside_a_post_is_there_for_whoever_takes_it() {
         let control = control(&gate(policy()), policy());
         let teller = {
             let control = Arc::clone(&control);
-            spawn(move || control.advise(Duration::from_secs(7)))
+            spawn(move || control.reach(7))
         };
-        assert_eq!(block_on(take(&control.mailbox)), Post::Advised);
-        assert_eq!(control.advice(), Duration::from_secs(7));
+        assert_eq!(block_on(take(&control.mailbox)), Post::Reached);
+        assert!(control.has_reached(7));
         teller.join().unwrap();
     });
 }

@@ -20,6 +20,7 @@ use super::stand_ins;
 use crate::machine::{Classified, Failure, GateStatus, Policy};
 use crate::observe::Endpoint;
 use crate::runtime::control::{Control, Parts};
+use crate::runtime::gate::Seat;
 use crate::runtime::sync::{Mutex, unpoisoned};
 use crate::runtime::{Attempt, BoxError, Clock, Connector, Gate, Supervisor, SupervisorBuilder};
 
@@ -148,7 +149,7 @@ pub(super) fn control(gate: &Gate, policy: Policy) -> Arc<Control> {
     Control::new(Parts {
         policy: Arc::new(policy),
         clock: clock(),
-        gate: gate.clone(),
+        gate: Seat::Shared(gate.clone()),
         credential: 0,
         endpoint: ENDPOINT.into(),
         span: tracing::Span::none(),
