@@ -12,7 +12,7 @@
 use std::alloc::System;
 use std::any::Any;
 use std::fs;
-use std::future::{Future, pending};
+use std::future::{Future, pending, ready};
 use std::io;
 use std::ops::ControlFlow;
 use std::pin::Pin;
@@ -58,16 +58,16 @@ fn is_wanted(table: &str, row: &str, arguments: &[String]) -> bool {
 type Make = fn(usize) -> Pin<Box<dyn Future<Output = Box<dyn Any>>>>;
 
 const ROWS: [(&str, Make); 15] = [
-    ("tokio: a task that is pending", |count| Box::pin(tasks(count, || drop(tokio::spawn(pending::<()>()))))),
-    ("tokio: a task with a sleep", |count| Box::pin(tasks(count, || drop(tokio::spawn(sleep(2 * SETTLED)))))),
-    ("tokio: watch and sleep", |count| Box::pin(tasks(count, watched))),
-    ("tokio: watch, mpsc, Notify and sleep", |count| Box::pin(tasks(count, called))),
-    ("built, not started; one gate for all", |count| Box::pin(built(count, Sharing::All))),
-    ("built, not started; a gate each", |count| Box::pin(built(count, Sharing::Nobody))),
+    ("tokio: a task that is pending", |count| Box::pin(ready(tasks(count, || drop(tokio::spawn(pending::<()>())))))),
+    ("tokio: a task with a sleep", |count| Box::pin(ready(tasks(count, || drop(tokio::spawn(sleep(2 * SETTLED))))))),
+    ("tokio: watch and sleep", |count| Box::pin(ready(tasks(count, watched)))),
+    ("tokio: watch, mpsc, Notify and sleep", |count| Box::pin(ready(tasks(count, called)))),
+    ("built, not started; one gate for all", |count| Box::pin(ready(built(count, Sharing::All)))),
+    ("built, not started; a gate each", |count| Box::pin(ready(built(count, Sharing::Nobody)))),
     ("kept and connected; one gate for all", |count| Box::pin(kept(count, Sharing::All))),
     ("kept and connected; gates of 100", |count| Box::pin(kept(count, Sharing::Hundreds))),
     ("kept and connected; a gate each", |count| Box::pin(kept(count, Sharing::Nobody))),
-    ("kept and connected; each by `Supervisor::new`", |count| Box::pin(new(count))),
+    ("kept and connected; each by `Supervisor::new`", |count| Box::pin(ready(new(count)))),
     ("`run` in a task of its own; one gate for all", |count| Box::pin(ran(count, Sharing::All))),
     ("`run` in a task of its own; a gate each", |count| Box::pin(ran(count, Sharing::Nobody))),
     ("kept and waiting in an outage; one gate for all", |count| Box::pin(waiting(count, Sharing::All))),
@@ -79,14 +79,15 @@ const ROW: &str = "--row=";
 
 /// Each row is a process of its own: in one that has freed memory, resident pages tell nothing.
 fn memory(count: usize, arguments: &[String]) {
+    let rows: Vec<_> = (0..ROWS.len()).filter(|row| is_wanted("memory", ROWS[*row].0, arguments)).collect();
+    if rows.is_empty() {
+        return;
+    }
     println!("Memory of one connection, of {count}; the aim for an idle one is {AIM_BYTES} bytes of heap.\n");
     println!("| what | heap bytes | blocks | resident bytes |");
     println!("|---|---:|---:|---:|");
     let program = std::env::current_exe().expect("it is running");
-    for (row, (what, _)) in ROWS.iter().enumerate() {
-        if !is_wanted("memory", what, arguments) {
-            continue;
-        }
+    for row in rows {
         let flags = arguments.iter().filter(|argument| argument.starts_with("--"));
         let status = Command::new(&program).args(flags).arg(format!("{ROW}{row}")).status();
         assert!(status.is_ok_and(|status| status.success()), "row {row} failed");
@@ -109,7 +110,7 @@ fn print_row(row: usize, count: usize) {
 }
 
 /// What tokio alone needs for a task that could do the same.
-async fn tasks<T: 'static>(count: usize, spawn: fn() -> T) -> Box<dyn Any> {
+fn tasks<T: 'static>(count: usize, spawn: fn() -> T) -> Box<dyn Any> {
     Box::new((0..count).map(|_| spawn()).collect::<Vec<_>>())
 }
 
@@ -140,7 +141,7 @@ fn called() -> (watch::Sender<u64>, mpsc::Sender<u64>, Arc<Notify>) {
     (tell, send, notify)
 }
 
-async fn built(count: usize, sharing: Sharing) -> Box<dyn Any> {
+fn built(count: usize, sharing: Sharing) -> Box<dyn Any> {
     Box::new(Fleet::new(sharing, count).each().map(build).collect::<Vec<_>>())
 }
 
@@ -151,7 +152,7 @@ async fn kept(count: usize, sharing: Sharing) -> Box<dyn Any> {
     Box::new((fleet, links))
 }
 
-async fn new(count: usize) -> Box<dyn Any> {
+fn new(count: usize) -> Box<dyn Any> {
     let server = Arc::new(Server::new());
     let keep = |_| Supervisor::new(Dialler(Arc::clone(&server))).keep().expect("it is not active elsewhere");
     Box::new((0..count).map(keep).collect::<Vec<_>>())
@@ -214,6 +215,12 @@ fn resident() -> usize {
 // Mass loss.
 
 fn losses(count: usize, arguments: &[String]) {
+    let gates =
+        [("one gate for all", Sharing::All), ("gates of 100", Sharing::Hundreds), ("a gate each", Sharing::Nobody)];
+    let wanted: Vec<_> = gates.into_iter().filter(|(name, _)| is_wanted("loss", name, arguments)).collect();
+    if wanted.is_empty() {
+        return;
+    }
     println!(
         "{count} kept connections, lost at one instant; the server refuses for {OUTAGE:?}, then accepts. The aim is"
     );
@@ -222,12 +229,7 @@ fn losses(count: usize, arguments: &[String]) {
     );
     println!("| gates | attempts | back after, s | CPU, ms | µs a connection and attempt |");
     println!("|---|---:|---:|---:|---:|");
-    let gates =
-        [(Sharing::All, "one gate for all"), (Sharing::Hundreds, "gates of 100"), (Sharing::Nobody, "a gate each")];
-    for (gate, name) in gates {
-        if !is_wanted("loss", name, arguments) {
-            continue;
-        }
+    for (name, gate) in wanted {
         let runtime = paused();
         runtime.block_on(async {
             let fleet = Fleet::new(gate, count);

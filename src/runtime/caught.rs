@@ -21,7 +21,7 @@ pub(super) fn run<F: Future>(begin: impl FnOnce() -> F) -> impl Future<Output = 
 }
 
 /// Somebody else's future. A panic in a poll is its outcome; one in its drop, which comes with the outcome or with the
-/// drop of this, changes nothing.
+/// drop of this, changes nothing. Once it is over, it stays pending.
 ///
 /// It lies behind a box: dials and closes are rare, and so the shell of an idle connection stays small.
 pub(super) struct Caught<F: Future + ?Sized>(Option<Pin<Box<F>>>);
@@ -36,6 +36,15 @@ impl<F: Future> Caught<F> {
 }
 
 impl<T> Boxed<T> {
+    /// One that is over. Where there may be none: an `Option` around it would take a word more.
+    pub(super) const fn none() -> Self {
+        Self(None)
+    }
+
+    pub(super) const fn is_over(&self) -> bool {
+        self.0.is_none()
+    }
+
     pub(super) fn boxed(future: impl Future<Output = T> + Send + 'static) -> Self {
         Self(Some(Box::pin(future)))
     }

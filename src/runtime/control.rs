@@ -18,7 +18,7 @@ use super::error::Stopped;
 use super::gate::{Seat, Wakes};
 use super::mailbox::{Mailbox, Post};
 use super::sync::{AtomicBool, AtomicU32, AtomicU64, Counted, Mutex, MutexGuard, Ordering, unpoisoned};
-use crate::machine::{Action, Event, Failure, Lifecycle, Member, Policy, State, StopReason, Transition, add};
+use crate::machine::{Action, Event, Failure, Lifecycle, Policy, State, StopReason, Transition, add};
 use crate::observe::{Cause, Endpoint, Limiter, Line};
 
 /// Whom every decision is told, outside of any lock.
@@ -52,8 +52,7 @@ struct Untold {
 /// What the shell decides by, and what it is told along with a post.
 struct Machine {
     lifecycle: Lifecycle,
-    /// Its place in the gate, unless it has parted.
-    member: Member,
+    /// It has given up its place in the gate.
     parted: bool,
     /// Each run of the shell goes on with a fork.
     rng: SmallRng,
@@ -96,7 +95,7 @@ impl Control {
         let member = gate.join(credential);
         let lifecycle = Lifecycle::new(Arc::clone(&policy), member);
         let limiter = Limiter::default();
-        let machine = Machine { lifecycle, member, parted: false, rng, limiter, untold: None, report: None };
+        let machine = Machine { lifecycle, parted: false, rng, limiter, untold: None, report: None };
         let control = Arc::new(Self {
             mailbox: Mailbox::default(),
             policy,
@@ -138,11 +137,10 @@ impl Control {
         let mut machine = self.machine();
         machine.rng = machine.rng.fork();
         if std::mem::take(&mut machine.parted) {
-            let member = self.gate.join(machine.member.credential);
+            let member = self.gate.join(machine.lifecycle.member().credential);
             self.gate.register(member, self);
             let generation = machine.lifecycle.generation();
             machine.lifecycle = Lifecycle::new(Arc::clone(&self.policy), member).after_generation(generation);
-            machine.member = member;
         }
     }
 
@@ -174,8 +172,7 @@ impl Control {
         if std::mem::replace(&mut machine.parted, true) {
             return Wakes::default();
         }
-        let Machine { lifecycle, member, .. } = &mut *machine;
-        self.gate.part(now, *member, lifecycle)
+        self.gate.part(now, &mut machine.lifecycle)
     }
 
     // Deciding.

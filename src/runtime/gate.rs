@@ -166,9 +166,9 @@ impl Seat {
     }
 
     /// Gives back whatever a connection holds, and detaches it.
-    pub(super) fn part(&self, now: Instant, member: Member, lifecycle: &mut Lifecycle) -> Wakes {
+    pub(super) fn part(&self, now: Instant, lifecycle: &mut Lifecycle) -> Wakes {
         if let Self::Shared(gate) = self {
-            gate.state().members.remove(&member.id);
+            gate.state().members.remove(&lifecycle.member().id);
         }
         self.call(|gate| lifecycle.abandon(now, gate)).1
     }

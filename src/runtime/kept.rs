@@ -20,7 +20,7 @@ use crate::observe::Cause;
 pub(super) struct Kept<C: Connector> {
     pub(super) slot: Arc<Slot<C>>,
     pub(super) live: Option<Arc<Lent<C>>>,
-    pub(super) checking: Option<Boxed<Result<(), Cause>>>,
+    pub(super) checking: Boxed<Result<(), Cause>>,
     /// Set while a drain waits for those who hold the connection.
     pub(super) looking: Option<Pin<Box<Sleep>>>,
     /// Keeps the place in the gate.
@@ -46,10 +46,7 @@ where
             }
             return Poll::Ready(Over::Lost(None));
         }
-        let Some(checking) = &mut self.checking else { return Poll::Pending };
-        let checked = ready!(Pin::new(checking).poll(cx));
-        self.checking = None;
-        match checked {
+        match ready!(Pin::new(&mut self.checking).poll(cx)) {
             Ok(Ok(())) => Poll::Pending,
             Ok(Err(cause)) => Poll::Ready(Over::Lost(Some(cause))),
             Err(panicked) => {
@@ -63,22 +60,24 @@ where
         if let Some(live) = &self.live {
             self.slot.retire(live);
         }
-        self.checking = None;
+        self.checking = Boxed::none();
         self.looking = Some(Box::pin(sleep(LOOK)));
     }
 
     fn end(&mut self) -> Option<Boxed<()>> {
         let live = self.live.take()?;
         self.slot.retire(&live);
-        (self.checking, self.looking) = (None, None);
+        (self.checking, self.looking) = (Boxed::none(), None);
         let bound = self.slot.control.policy.close;
         Some(Boxed::boxed(goodbye(Arc::clone(&self.slot.connector), bound, live, |live| &live.connection)))
     }
 
     fn check(&mut self, wait: Duration) {
-        if let (None, Some(live)) = (&self.checking, self.live.clone()) {
+        if self.checking.is_over()
+            && let Some(live) = self.live.clone()
+        {
             let (control, connector) = (Arc::clone(&self.slot.control), Arc::clone(&self.slot.connector));
-            self.checking = Some(Boxed::boxed(check(live, control, connector, wait)));
+            self.checking = Boxed::boxed(check(live, control, connector, wait));
         }
     }
 }

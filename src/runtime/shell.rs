@@ -54,7 +54,7 @@ pub(super) struct Shell<C: Connector, T: Tenant<C>> {
     connector: Arc<C>,
     stage: Stage<C>,
     /// The last connection, while it is said goodbye to beside whatever comes next. One at most.
-    closing: Option<Boxed<()>>,
+    closing: Boxed<()>,
     /// There while something is due, and when it is set for.
     sleep: Option<Pin<Box<Sleep>>>,
     set_for: Option<Instant>,
@@ -93,7 +93,7 @@ impl<C: Connector, T: Tenant<C>> Shell<C, T> {
             control,
             connector,
             stage: Stage::Wait,
-            closing: None,
+            closing: Boxed::none(),
             sleep: None,
             set_for: None,
             ended_by,
@@ -107,10 +107,9 @@ impl<C: Connector, T: Tenant<C>> Shell<C, T> {
     pub(super) fn poll_drive(&mut self, cx: &mut Context<'_>) -> Poll<Stopped> {
         loop {
             if let Stage::Stopped(reason) = self.stage {
-                if let Some(closing) = &mut self.closing {
+                if !self.closing.is_over() {
                     // A panic in it changes nothing: either way the connection is gone.
-                    let _ = ready!(Pin::new(closing).poll(cx));
-                    self.closing = None;
+                    let _ = ready!(Pin::new(&mut self.closing).poll(cx));
                 }
                 return Poll::Ready(Stopped::new(reason, self.control.board.last_failure()));
             }
@@ -120,9 +119,7 @@ impl<C: Connector, T: Tenant<C>> Shell<C, T> {
     }
 
     fn poll_news(&mut self, cx: &mut Context<'_>) -> Poll<News<C>> {
-        if self.closing.as_mut().is_some_and(|closing| Pin::new(closing).poll(cx).is_ready()) {
-            self.closing = None;
-        }
+        let _ = Pin::new(&mut self.closing).poll(cx);
         match &mut self.stage {
             Stage::Dial(dial) => {
                 if let Poll::Ready(outcome) = Pin::new(dial).poll(cx) {
@@ -135,7 +132,7 @@ impl<C: Connector, T: Tenant<C>> Shell<C, T> {
                     return Poll::Ready(News::Over(over));
                 }
             }
-            Stage::Close if self.closing.is_none() => return Poll::Ready(News::Closed),
+            Stage::Close if self.closing.is_over() => return Poll::Ready(News::Closed),
             Stage::Close | Stage::Stopped(_) | Stage::Wait => {}
         }
         if let Poll::Ready(post) = self.control.mailbox.poll_take(cx) {
@@ -248,7 +245,7 @@ impl<C: Connector, T: Tenant<C>> Shell<C, T> {
             Action::WindDown => {
                 // Opened, and told to end before it was announced.
                 if let Some(connection) = opened {
-                    self.closing = Some(self.goodbye(connection));
+                    self.closing = self.goodbye(connection);
                 }
                 self.tenant.wind_down();
                 self.stage = Stage::WindDown;
@@ -263,7 +260,7 @@ impl<C: Connector, T: Tenant<C>> Shell<C, T> {
         let served = self.tenant.end();
         self.stage = stage;
         if let Some(closing) = opened.map(|connection| self.goodbye(connection)).or(served) {
-            self.closing = Some(closing);
+            self.closing = closing;
         }
     }
 

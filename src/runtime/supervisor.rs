@@ -10,6 +10,7 @@ use std::time::Duration;
 use rand::SeedableRng;
 use rand::rngs::SmallRng;
 
+use super::caught::Boxed;
 use super::clock::Clock;
 use super::connector::{BoxError, Connector};
 use super::control::{Control, Observer, Parts};
@@ -170,7 +171,7 @@ impl<C: Connector> Supervisor<C> {
             let kept = Kept {
                 slot: Arc::clone(&slot),
                 live: None,
-                checking: None,
+                checking: Boxed::none(),
                 looking: None,
                 _membership: self.control.clone(),
             };

@@ -15,7 +15,7 @@ use crate::server::{CLOSE, HANG, PING, PONG, Peer, TEXT, WsServer, close, frame,
 
 fn sweep<Fut: Future<Output = bool>>(name: &str, scenario: impl Fn(Cut) -> Fut) -> usize {
     for_each_cut(name, |cut| {
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
         runtime.block_on(async { timeout(HANG, scenario(cut)).await.expect("it hangs") })
     })
 }

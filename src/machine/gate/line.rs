@@ -11,7 +11,7 @@ use rand::Rng;
 ///
 /// | operation | steps, with n in the line |
 /// |---|---|
-/// | `rank`, `get_mut`, `push`, `first`, `to_the_back`, `remove` of the first | constant |
+/// | `rank`, `get_mut`, `push`, `first`, `rotate`, `remove` of the first | constant |
 /// | `iter_mut` | one for each that is looked at, and at most [`MOST_GAPS`] more |
 /// | `remove` of another | n ÷ [`MOST_GAPS`] on average |
 /// | `swap_first` | constant, n where somebody has left since the last time |
@@ -92,7 +92,7 @@ impl<T> Line<T> {
     }
 
     /// The first goes behind all others.
-    pub(super) fn to_the_back(&mut self) {
+    pub(super) fn rotate(&mut self) {
         if let Some((id, own)) = self.pop() {
             self.push(id, own);
         }
@@ -199,7 +199,7 @@ mod tests {
     enum Move {
         Push(u64),
         Remove(u64),
-        ToTheBack,
+        Rotate,
         SwapFirst(usize),
         Shuffle,
         Drain,
@@ -212,8 +212,8 @@ mod tests {
         prop_oneof![
             20 => id().prop_map(Move::Push),
             40 => id().prop_map(Move::Remove),
-            10 => Just(Move::ToTheBack),
-            3 => (0..MEMBERS as usize).prop_map(Move::SwapFirst),
+            10 => Just(Move::Rotate),
+            3 => (0_usize..120).prop_map(Move::SwapFirst),
             1 => Just(Move::Shuffle),
             1 => Just(Move::Drain),
         ]
@@ -230,7 +230,7 @@ mod tests {
                 let rank = line.rank(*id);
                 assert_eq!(line.remove(*id), rank);
             }
-            Move::ToTheBack => line.to_the_back(),
+            Move::Rotate => line.rotate(),
             Move::SwapFirst(rank) => line.swap_first(*rank),
             Move::Shuffle => line.shuffle(rng),
             Move::Drain => drop(line.drain()),
@@ -243,8 +243,8 @@ mod tests {
             Move::Push(id) if !line.contains(id) => line.push(*id),
             Move::Push(_) => {}
             Move::Remove(id) => line.retain(|other| other != id),
-            Move::ToTheBack if line.is_empty() => {}
-            Move::ToTheBack => line.rotate_left(1),
+            Move::Rotate if line.is_empty() => {}
+            Move::Rotate => line.rotate_left(1),
             Move::SwapFirst(rank) if *rank < line.len() => line.swap(0, *rank),
             Move::SwapFirst(_) => {}
             Move::Shuffle => (1..line.len()).rev().for_each(|last| line.swap(last, below(last + 1, rng))),

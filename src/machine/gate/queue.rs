@@ -58,7 +58,7 @@ impl Queue {
             if now < lost {
                 return;
             }
-            line.to_the_back();
+            line.rotate();
             self.head_since = Some(lost);
         }
     }
@@ -94,27 +94,52 @@ impl Queue {
             if told.is_some_and(|told| told <= opening) {
                 continue;
             }
-            // Whoever stands by knows its time since it came to: woken again for each place that it moves up, a hundred
-            // waiters would wake four times for one dial.
-            let late = due(opening, if rank == 0 { 0 } else { STAND_BY }, turn);
-            if told.is_none_or(|told| told > late) {
-                *told = Some(due(opening, rank, turn));
+            let due = due(opening, rank, turn);
+            if told.is_none_or(|told| told > due) {
+                *told = Some(due);
                 wakes.push(*id);
             }
         }
     }
 }
 
-/// When the waiter of that rank asks: the first at the opening itself, the others a turn longer each, so that whoever
-/// does not come is passed over.
+/// When the waiter of that rank asks: the first at the opening itself, those who stand by two turns later, the others a
+/// turn longer each, so that whoever does not come is passed over. All who stand by come at one time: told of a sooner
+/// one for each place that it moves up, every waiter would wake four times for its one dial.
 pub(super) fn due(opening: Instant, rank: usize, turn: Duration) -> Instant {
-    if rank == 0 {
-        return opening;
-    }
-    let turns = u32::try_from(rank + 1).unwrap_or(u32::MAX);
+    let turns = match rank {
+        0 => return opening,
+        1..=STAND_BY => 2,
+        _ => u32::try_from(rank + 1).unwrap_or(u32::MAX),
+    };
     add(opening, turn.saturating_mul(turns))
 }
 
 /// How many are told to come soon in case the head does not. A queue where every fourth future is not polled any more
 /// then loses a turn for each of them; with none standing by, nobody would notice before some older timer fires.
 const STAND_BY: usize = 3;
+
+#[cfg(test)]
+mod tests {
+    #![expect(clippy::disallowed_methods, reason = "a test may read the clock")]
+
+    use super::*;
+
+    #[test]
+    fn a_waiter_is_woken_to_stand_by_and_for_its_turn_and_not_between() {
+        let (mut now, turn) = (Instant::now(), Duration::from_millis(500));
+        let (mut queue, mut woken) = (Queue::default(), Vec::new());
+        let member = |id| Member { id, credential: 0 };
+        for id in 0..20 {
+            let rank = queue.join(member(id), now);
+            queue.told(member(id), due(add(now, 60 * turn), rank, turn));
+        }
+        for id in 0..20 {
+            queue.wake(now, turn, &mut woken);
+            assert_eq!(woken.iter().filter(|woken| **woken == id).count(), if id == 0 { 1 } else { 2 }, "{id}");
+            queue.remove(member(id), now);
+            now = add(now, turn / 50);
+        }
+        assert_eq!(woken.len(), 39);
+    }
+}

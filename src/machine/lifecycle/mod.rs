@@ -209,6 +209,12 @@ impl Lifecycle {
         self.generation
     }
 
+    /// Who it is to its gate.
+    #[must_use]
+    pub fn member(&self) -> Member {
+        self.member
+    }
+
     /// Why it waits; `None` unless in [`State::Backoff`].
     #[must_use]
     pub fn wait_cause(&self) -> Option<WaitCause> {
