@@ -253,3 +253,20 @@ fn a_reconnect_during_a_dial_gives_another_connection() {
         assert_free(&gate);
     });
 }
+
+#[test]
+fn the_place_in_the_gate_goes_with_the_last_who_holds_it() {
+    check(3, || {
+        let (server, gate) = (Server::accepting(), gate(policy()));
+        let supervisor = server.builder(&gate, 1).build().unwrap();
+        let (link, task) = supervisor.start_keep().unwrap();
+        let mut task = Box::pin(task.unwrap());
+        settle(task.as_mut());
+        drop(link.handle().drain());
+        // A drain leaves the place: only then do supervisor and task give it up.
+        let task = spawn(move || block_on(task));
+        drop(supervisor);
+        assert_eq!(task.join().unwrap().reason, StopReason::Drained);
+        assert_eq!(assert_free(&gate).members, 0);
+    });
+}

@@ -114,6 +114,24 @@ fn ready_misses_no_arrival() {
 }
 
 #[test]
+fn each_of_two_who_wait_is_served() {
+    check(2, || {
+        let (server, gate) = (Server::accepting(), gate(policy()));
+        let supervisor = server.builder(&gate, 1).build().unwrap();
+        let (link, task) = supervisor.start_keep().unwrap();
+        let task = spawn(move || block_on(task.unwrap()));
+        let other = {
+            let link = link.clone();
+            spawn(move || assert_eq!(block_on(link.ready()).unwrap().generation(), 1))
+        };
+        assert_eq!(block_on(link.ready()).unwrap().generation(), 1);
+        drop(link);
+        other.join().unwrap();
+        task.join().unwrap();
+    });
+}
+
+#[test]
 fn ready_misses_no_stop() {
     check(2, || {
         let (server, gate) = (Server::new(|_| (Answer::Fail(Failure::Permanent), None)), gate(policy()));

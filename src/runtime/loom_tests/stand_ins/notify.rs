@@ -47,14 +47,6 @@ pub(in crate::runtime) struct Notified<'a> {
     listed: bool,
 }
 
-impl Notified<'_> {
-    /// Tokio lists it here already; it is promised the call anyway.
-    pub(in crate::runtime) fn enable(self: Pin<&mut Self>) -> bool {
-        let _waiters = unpoisoned(self.notify.waiters.lock());
-        self.notify.calls.load(SeqCst) != self.calls
-    }
-}
-
 impl Future for Notified<'_> {
     type Output = ();
 
