@@ -144,6 +144,27 @@ fn a_missing_or_stale_row_is_found() {
 }
 
 #[test]
+fn the_page_of_reliability_names_tests_that_exist() {
+    hold(tests_of_reliability);
+}
+
+#[test]
+fn the_name_of_a_test_that_does_not_exist_is_found() {
+    let doc =
+        "| a | `one::it_holds`, `two::it_holds` |\n| b | `two::it_is_gone` |\n| c | `models::it_holds` |\n`std::x`";
+    let test = "#[test]\nfn it_holds() {}";
+    let files = [
+        ("docs/RELIABILITY.md", doc),
+        ("tests/one.rs", test),
+        ("tests/two/main.rs", ""),
+        ("tests/two/a.rs", test),
+        ("src/runtime/models/a.rs", test),
+    ];
+    assert_eq!(lines(tests_of_reliability, &files), [2]);
+    assert_eq!(lines(tests_of_reliability, &files[..3]), [1, 2, 3]);
+}
+
+#[test]
 fn no_registry_is_named() {
     hold(registries);
 }
@@ -349,6 +370,26 @@ fn architecture_rows(files: &[File]) -> Vec<Finding> {
     findings.extend(missing.map(|file| {
         file.finding(1, format!("{INDEX} does not list this file"), "add a row to it: | `src/…` | what it is for |")
     }));
+    findings
+}
+
+/// In the rows of its tables: what stands in quotes and is called like a test of a binary, or of a module of models.
+fn tests_of_reliability(files: &[File]) -> Vec<Finding> {
+    const REMEDY: &str = "name a test that holds the promise, as `binary::test`";
+    let Some(page) = files.iter().find(|file| file.path == "docs/RELIABILITY.md") else { return Vec::new() };
+    let exists = |binary: &str, test: &str| {
+        let (head, folder) = (format!("tests/{binary}.rs"), format!("/{binary}/"));
+        let mut homes = files.iter().filter(|file| file.path == head || file.path.contains(&folder));
+        homes.any(|file| file.code.contains(&format!("fn {test}(")))
+    };
+    let mut findings = Vec::new();
+    for (line, number) in page.text.lines().zip(1..).filter(|(line, _)| line.starts_with('|')) {
+        let named = line.split('`').skip(1).step_by(2).filter_map(|quoted| quoted.split_once("::"));
+        let gone = named.filter(|(binary, test)| !exists(binary, test));
+        findings.extend(
+            gone.map(|(binary, test)| page.finding(number, format!("there is no test `{binary}::{test}`"), REMEDY)),
+        );
+    }
     findings
 }
 
