@@ -1,7 +1,7 @@
 //! What an idle supervised connection costs in memory, and what it costs in CPU to lose a hundred thousand at once.
 //!
-//! `cargo bench --bench memory` prints two tables in about a minute; without `--bench`, or with `--quick` or `--test`, it
-//! takes a fiftieth of the connections. Heap bytes and blocks are exact and repeat; CPU time is printed beside its aim
+//! `cargo bench --bench memory` prints two tables in about a minute; without `--bench`, or with `--test`, it takes a
+//! fiftieth of the connections. Heap bytes and blocks are exact and repeat; CPU time is printed beside its aim
 //! and asserted nowhere.
 //!
 //! `stats_alloc` counts: three relaxed counters a call, read at any instant and from async code. Others count around one
@@ -38,7 +38,7 @@ const AIM_MICROS: f64 = 5.0;
 fn main() {
     let arguments: Vec<_> = std::env::args().skip(1).collect();
     let has = |name: &str| arguments.iter().any(|argument| argument == name);
-    let count = if has("--bench") && !has("--quick") && !has("--test") { 100_000 } else { 2_000 };
+    let count = if has("--bench") && !has("--test") { 100_000 } else { 2_000 };
     if let Some(row) = arguments.iter().find_map(|argument| argument.strip_prefix(ROW)?.parse().ok()) {
         return print_row(row, count);
     }

@@ -4,11 +4,11 @@
 mod common;
 
 use std::sync::{Arc, Mutex};
-use std::time::SystemTime;
 
 use common::{Answer, BROKEN, ENDPOINT, Server, lock, ms, plain, secs};
 use steadfast::machine::Mode;
-use steadfast::{Attempt, BoxError, Clock, Failure, Gate, State, StopReason, Supervisor, WaitCause, connector_fn};
+use steadfast::testing::ManualClock;
+use steadfast::{Attempt, BoxError, Failure, Gate, State, StopReason, Supervisor, WaitCause, connector_fn};
 use tokio::time::{Instant, sleep};
 
 #[tokio::test(start_paused = true)]
@@ -66,37 +66,26 @@ async fn the_source_of_a_credential_is_asked_before_each_attempt() {
     assert_eq!(lock(&presented)[before..], ["new", "new"]);
 }
 
-/// A wall clock that is set by hand, an hour ahead and two back in turn.
-fn unsteady() -> (Clock, impl Fn(u32)) {
-    let start = Instant::now();
-    let wall = Arc::new(Mutex::new(SystemTime::UNIX_EPOCH + secs(86_400)));
-    let read = Arc::clone(&wall);
-    let clock = Clock::new(|| Clock::system().now(), move || *lock(&read) + start.elapsed());
-    let set = move |step: u32| {
-        let mut wall = lock(&wall);
-        if step.is_multiple_of(2) { *wall += secs(3_600) } else { *wall -= secs(7_200) }
-    };
-    (clock, set)
-}
-
 #[tokio::test(start_paused = true)]
 async fn neither_an_attempt_nor_an_open_breaker_nor_a_servers_wait_moves_with_the_wall_clock() {
     let run = |moves: bool| async move {
-        let (clock, set) = unsteady();
+        let clock = ManualClock::new();
         // Two silent servers' worth of dials that end by their deadline, two failures that open the gate, a number.
         let server = Server::new(|n| match n {
             0 | 1 => Answer::Silent,
             5 => Answer::Fail(0, Failure::Throttled { retry_after: Some(secs(20)) }),
             _ => BROKEN,
         });
-        let gate = Gate::builder(ENDPOINT).policy(plain()).clock(clock.clone()).build().unwrap();
-        let builder = Supervisor::builder(server.connector()).policy(plain()).gate(&gate).clock(clock);
+        let gate = Gate::builder(ENDPOINT).policy(plain()).clock(clock.clock()).build().unwrap();
+        let builder = Supervisor::builder(server.connector()).policy(plain()).gate(&gate).clock(clock.clock());
         let links: Vec<_> = (0..2).map(|seed| builder.clone().seed(seed).build().unwrap().keep().unwrap()).collect();
         let mut modes = Vec::new();
         for step in 0..300 {
             sleep(ms(500)).await;
-            if moves {
-                set(step);
+            match step % 2 {
+                _ if !moves => {}
+                0 => clock.suspend(secs(3_600)),
+                _ => clock.set_back(secs(7_200)),
             }
             modes.push(gate.status().mode);
         }

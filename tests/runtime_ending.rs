@@ -365,6 +365,6 @@ fn keep_in_a_runtime_that_has_shut_down_ends_and_harms_no_other() {
         });
         let _ = done.send((ended, up));
     });
-    // It used to hold the list of the watched for ever.
+    // The watcher that such a runtime drops takes the list of the watched: nobody may hold it then.
     assert_eq!(wait.recv_timeout(secs(10)), Ok((Some(StopReason::Dropped), true)));
 }

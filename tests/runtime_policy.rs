@@ -322,22 +322,6 @@ async fn giving_up_ends_a_wait_and_never_an_attempt_that_succeeds() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_dial_that_fails_by_a_cancelled_task_is_no_stop() {
-    let connector = connector_fn(ENDPOINT, |attempt: Attempt| async move {
-        if attempt.number() < 3 {
-            let task = tokio::spawn(std::future::pending::<()>());
-            task.abort();
-            task.await?;
-        }
-        Ok::<(), tokio::task::JoinError>(())
-    });
-    let link = Supervisor::builder(connector).policy(plain()).seed(7).build().unwrap().keep().unwrap();
-    link.ready().await.unwrap();
-    let status = link.handle().status();
-    assert_eq!((status.attempt, status.last_failure.unwrap().failure()), (3, Failure::Transient));
-}
-
-#[tokio::test(start_paused = true)]
 async fn a_wait_for_the_gate_is_slept_as_it_is_reported() {
     let server = Server::new(|_| REFUSED);
     let gate = Gate::builder(ENDPOINT).policy(Policy::default()).build().unwrap();

@@ -8,7 +8,7 @@ use std::time::Duration;
 use rand::Rng;
 
 use super::backoff::{Backoff, Growth, Jitter};
-use super::time::{scale, uniform};
+use super::time::{Nanos, uniform};
 
 /// What to do with a server's wait beyond [`Policy::hint_limit`]. Decided on the raw value, before jitter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -348,7 +348,7 @@ impl Policy {
 
 /// The age from which a connection may be ended for its age.
 pub(super) fn youngest(max_age: Duration) -> Duration {
-    scale(max_age, 0.9)
+    Nanos::new(max_age).share(0.9).duration()
 }
 
 /// Timers tell a millisecond apart; a band of 5 % of less than this is no band.

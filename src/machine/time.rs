@@ -18,13 +18,13 @@ pub fn add(now: Instant, wait: Duration) -> Instant {
 ///
 /// Longer ones are for ever, as [`Duration::MAX`] is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Nanos(u64);
+pub(super) struct Nanos(u64);
 
 impl Nanos {
-    pub(crate) const ZERO: Self = Self(0);
+    pub(super) const ZERO: Self = Self(0);
 
     #[inline]
-    pub(crate) const fn new(duration: Duration) -> Self {
+    pub(super) const fn new(duration: Duration) -> Self {
         if duration.as_secs() >= u64::MAX / NANOS_PER_SECOND {
             return Self(u64::MAX);
         }
@@ -32,7 +32,7 @@ impl Nanos {
     }
 
     #[inline]
-    pub(crate) const fn duration(self) -> Duration {
+    pub(super) const fn duration(self) -> Duration {
         if self.0 == u64::MAX { Duration::MAX } else { Duration::from_nanos(self.0) }
     }
 
@@ -72,15 +72,6 @@ impl Nanos {
 }
 
 const NANOS_PER_SECOND: u64 = 1_000_000_000;
-
-/// `duration` × `factor`, saturating; a factor that is not a positive number gives zero.
-pub(super) fn scale(duration: Duration, factor: f64) -> Duration {
-    let seconds = duration.as_secs_f64() * factor;
-    if seconds.is_nan() || seconds <= 0.0 {
-        return Duration::ZERO;
-    }
-    Duration::try_from_secs_f64(seconds).unwrap_or(Duration::MAX)
-}
 
 /// Uniform over [low, high) on whole nanoseconds (`low` where that is empty), never zero.
 pub(super) fn uniform<R: Rng + ?Sized>(low: Duration, high: Duration, rng: &mut R) -> Duration {

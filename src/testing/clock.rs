@@ -2,11 +2,12 @@
 
 use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant, SystemTime};
 
 use tokio::runtime::{Handle, Id};
 
+use super::lock;
 use crate::runtime::Clock;
 
 /// The clock of a machine that a test suspends, and whose wall clock it sets.
@@ -84,7 +85,7 @@ impl ManualClock {
         let wall = move || {
             read.watched.store(true, Ordering::Release);
             let passed = Clock::system().now().saturating_duration_since(read.start);
-            *read.wall() + passed
+            *lock(&read.wall) + passed
         };
         Self { clock: Clock::new(|| Clock::system().now(), wall), state }
     }
@@ -128,15 +129,9 @@ impl ManualClock {
             "`{call}`, but nobody looks at this clock: give it to the supervisor (`.clock(clock.clock())`), let that run, and \
              await something before"
         );
-        let mut wall = self.state.wall();
+        let mut wall = lock(&self.state.wall);
         let Some(moved) = to(*wall) else { panic!("`{call}` beyond what a wall clock can say") };
         *wall = moved;
-    }
-}
-
-impl State {
-    fn wall(&self) -> MutexGuard<'_, SystemTime> {
-        self.wall.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -156,6 +151,6 @@ impl Default for ManualClock {
 
 impl fmt::Debug for ManualClock {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("ManualClock").field("wall", &*self.state.wall()).finish_non_exhaustive()
+        f.debug_struct("ManualClock").field("wall", &*lock(&self.state.wall)).finish_non_exhaustive()
     }
 }

@@ -3,9 +3,10 @@
 use std::collections::VecDeque;
 use std::fmt;
 use std::io;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
+use super::lock;
 use super::pipe::Pipe;
 
 /// Something that goes wrong with a connection, from the moment it is injected.
@@ -65,7 +66,7 @@ impl Faults {
     }
 
     pub(super) fn wire(&self) -> MutexGuard<'_, Wire> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.0)
     }
 }
 
@@ -97,11 +98,11 @@ pub(super) enum EndedBy {
 
 /// Both directions of a connection, and what is wrong with them.
 pub(super) struct Wire {
-    pub(super) to_client: Pipe,
-    pub(super) to_server: Pipe,
+    to_client: Pipe,
+    to_server: Pipe,
     pub(super) latency: Duration,
     pub(super) stalled: bool,
-    pub(super) trickles: bool,
+    trickles: bool,
     /// How many more bytes the client gets, where somebody counts.
     pub(super) client_may_read: Option<usize>,
     /// The client has got the last of them.

@@ -113,6 +113,8 @@ mod server;
 mod shared;
 mod transport;
 
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
 pub use answer::Answer;
 pub use clock::ManualClock;
 pub use fault::{Fault, Faults};
@@ -132,4 +134,9 @@ use rand::rngs::SmallRng;
 #[must_use]
 pub fn rng(seed: u64) -> SmallRng {
     SmallRng::seed_from_u64(seed).fork()
+}
+
+/// A test that failed is over: what it left behind under a lock harms nobody.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

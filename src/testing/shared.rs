@@ -6,7 +6,7 @@ use std::io;
 use std::iter;
 use std::pin::{Pin, pin};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::task::Poll;
 use std::time::{Duration, Instant};
 
@@ -16,6 +16,7 @@ use tokio::time::sleep;
 
 use super::answer::{Answer, Kind};
 use super::fault::{EndedBy, Fault, Faults, Side};
+use super::lock;
 use super::seen::Seen;
 use super::transport::{Transport, duplex};
 use crate::runtime::{Attempt, Clock};
@@ -36,7 +37,7 @@ pub(super) struct Shared {
     handler_panicked: AtomicBool,
 }
 
-pub(super) type Handler = Box<dyn Fn(Transport) -> Served + Send + Sync>;
+type Handler = Box<dyn Fn(Transport) -> Served + Send + Sync>;
 type Served = Pin<Box<dyn Future<Output = io::Result<()>> + Send>>;
 type Answers = Box<dyn Iterator<Item = Answer> + Send>;
 
@@ -220,10 +221,6 @@ impl Drop for Watch<'_> {
 
 fn reset() -> io::Error {
     io::ErrorKind::ConnectionReset.into()
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// The first of two to resolve; of both at once the first one's.

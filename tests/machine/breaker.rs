@@ -6,7 +6,7 @@ use std::time::Duration;
 use steadfast::machine::{Mode, Step, Tenure};
 use steadfast::{Backoff, Failure, Growth, Policy, WaitCause};
 
-use crate::door::{Door, LEASE};
+use crate::door::{Door, LEASE, open_time};
 use crate::harness::{Answer, Crew, all_secs, bin, millis, plain, secs};
 
 #[test]
@@ -238,31 +238,15 @@ fn a_thousand_trips_end_at_the_next_probe() {
     assert_eq!(crew.connected(), 3);
 }
 
-/// The open time after two connections of a gate have failed, at 10,000 gates.
+/// The open times of 10,000 gates.
 fn open_times(policy: &Policy, failure: Failure) -> Vec<Duration> {
-    (0..10_000)
-        .map(|seed| {
-            let mut door = Door::new(policy.clone(), 2, seed);
-            for who in 0..2 {
-                let permit = door.ask(who).expect("half open");
-                door.settle(permit, Err(failure));
-                if who == 0 {
-                    door.pass(policy_base());
-                }
-            }
-            door.gate.status(door.now).until.expect("open").duration_since(door.now)
-        })
-        .collect()
-}
-
-fn policy_base() -> Duration {
-    millis(500)
+    (0..10_000).map(|seed| open_time(policy, seed, failure)).collect()
 }
 
 #[test]
 fn gates_that_trip_together_do_not_open_together() {
     let policy =
-        Policy::default().quick(Backoff::new(policy_base(), secs(30))).growing(Growth::new(secs(30), 1.0, secs(30)));
+        Policy::default().quick(Backoff::new(millis(500), secs(30))).growing(Growth::new(secs(30), 1.0, secs(30)));
     let mut open = open_times(&policy, Failure::Transient);
     let mut buckets = [0_u32; 301];
     for time in &open {

@@ -65,3 +65,13 @@ impl Door {
         self.now = add(self.now, time);
     }
 }
+
+/// How long a gate opens for when two connections have failed, the second one `base` after the first.
+pub(crate) fn open_time(policy: &Policy, seed: u64, failure: Failure) -> Duration {
+    let mut door = Door::new(policy.clone(), 2, seed);
+    for who in 0..2 {
+        let permit = door.next(who);
+        door.settle(permit, Err(failure));
+    }
+    door.gate.status(door.now).until.expect("two have failed").duration_since(door.now)
+}

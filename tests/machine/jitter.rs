@@ -181,16 +181,3 @@ fn timeouts_count_three_times_and_unanswered_dials_not_at_all() {
         15.0 * 1.25_f64.powi(4)
     }));
 }
-
-#[test]
-fn a_first_refusal_is_drawn_from_three_seconds() {
-    let mut sum = 0.0;
-    for seed in 0..2_000 {
-        let mut lone = Lone::seeded(Policy::default(), seed);
-        lone.tell(Event::Start);
-        let wait = lone.fail(Failure::Transient);
-        assert!(wait >= secs(3) && wait < secs(9), "{wait:?}");
-        sum += wait.as_secs_f64();
-    }
-    assert!((sum / 2_000.0 - 6.0).abs() < 0.2);
-}

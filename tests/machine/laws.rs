@@ -2,14 +2,14 @@
 //! other, and the mean is that of the formula.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use rand::SeedableRng;
 use rand::rngs::SmallRng;
-use steadfast::machine::{Admission, Event, Gate, State, Step};
+use steadfast::machine::{Event, State};
 use steadfast::{Backoff, Failure, Jitter, Policy};
 
+use crate::door::{Door, open_time};
 use crate::harness::{Lone, bin, dials, millis, plain, secs};
 use crate::statistics::{chance, correlation, count};
 
@@ -197,20 +197,6 @@ fn siblings_spread_over_the_whole_of_every_wait_after_a_failure() {
     assert_uniform("a server's wait at the end of a session", &hinted, secs(60), secs(62));
 }
 
-/// A gate that has let one member through, who will end as `end`; and one more member.
-fn open_time(policy: &Policy, seed: u64, failure: Failure) -> Duration {
-    let mut gate = Gate::new(Arc::new(policy.clone()));
-    let mut rng = SmallRng::seed_from_u64(seed);
-    let mut now = Instant::now();
-    let members = [gate.join(0), gate.join(0)];
-    for member in members {
-        now += secs(20);
-        let Admission::Go(permit) = gate.admit(now, member, secs(10), &mut rng) else { panic!("it is half open") };
-        gate.settle(now, permit, Err(failure), &mut Step::default(), &mut rng);
-    }
-    gate.status(now).until.expect("two have failed").duration_since(now)
-}
-
 #[test]
 fn gates_that_trip_together_spread_over_the_whole_open_time() {
     let open = |failure| (0..SAMPLES).map(|seed| open_time(&Policy::default(), seed, failure)).collect::<Vec<_>>();
@@ -220,22 +206,17 @@ fn gates_that_trip_together_spread_over_the_whole_open_time() {
 
 /// The offsets of the first starts of a pace of one a second within their slots of a second.
 fn offsets(seed: u64, starts: u32) -> Vec<Duration> {
-    let mut gate = Gate::new(Arc::new(Policy::default()));
-    let mut rng = SmallRng::seed_from_u64(seed);
-    let mut now = Instant::now();
-    let (first, next) = (gate.join(0), gate.join(0));
-    let Admission::Go(permit) = gate.admit(now, first, secs(10), &mut rng) else { panic!("it is half open") };
-    gate.settle(now, permit, Ok(()), &mut Step::default(), &mut rng);
-    let began = now;
-    let mut start = |slot| {
-        let Admission::Wait(wait) = gate.admit(now, next, secs(10), &mut rng) else { panic!("its slot has not come") };
-        now = wait.until;
-        let Admission::Go(permit) = gate.admit(now, next, secs(10), &mut rng) else { panic!("it is alone") };
+    let mut door = Door::new(Policy::default(), 2, seed);
+    let first = door.next(0);
+    door.settle(first, Ok(()));
+    let began = door.now;
+    let start = |slot| {
         // Neither a success nor a refusal: the pace stays as it is.
-        gate.abandon(now, permit);
-        now.duration_since(began) - secs(1) * slot
+        let permit = door.next(1);
+        door.gate.abandon(door.now, permit);
+        door.now.duration_since(began) - secs(1) * slot
     };
-    (0..starts).map(&mut start).collect()
+    (0..starts).map(start).collect()
 }
 
 #[test]

@@ -5,10 +5,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use steadfast::{Clock, Gate, NotReady, Policy, State, Supervisor, WaitCause};
-use tokio::runtime::Handle;
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep, timeout};
 
+use crate::alive;
 use crate::common::{Dialler, ENDPOINT, Server, secs};
 use crate::measure::{Bell, Counted, Lines, Outage, still};
 
@@ -74,10 +74,6 @@ async fn a_day_down_with_a_nervous_operator_leaves_nothing_behind() {
     let lines = lines.load(Ordering::Relaxed) - lines_before;
     assert!(attempts > 24 * 100, "it is asked all day long: {attempts}");
     assert!(lines <= attempts + CONNECTIONS, "{lines} lines about {attempts} attempts");
-}
-
-fn alive() -> usize {
-    Handle::current().metrics().num_alive_tasks()
 }
 
 /// Who waits for the gate is in its queue once, who waits on its own or dials is not.

@@ -12,6 +12,7 @@ use tokio::runtime::Handle;
 use tokio::task::JoinHandle;
 use tokio::time::sleep;
 
+use crate::alive;
 use crate::common::{Dialler, ENDPOINT, Server, secs};
 use crate::measure::{Outage, still};
 
@@ -86,10 +87,6 @@ async fn come_and_go(outage: Outage) {
     sleep(secs(3_600)).await;
     assert!(parks() - before < 10, "nothing is scheduled but the end of this hour: {}", parks() - before);
     assert_eq!(server.dial_count(), dials);
-}
-
-fn alive() -> usize {
-    Handle::current().metrics().num_alive_tasks()
 }
 
 #[tokio::test(start_paused = true)]

@@ -1,4 +1,4 @@
-//! Clocks that tests set.
+//! Clocks that jump, stand still and are set back: more than the shipped one, whose monotonic time is tokio's.
 
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime};

@@ -7,7 +7,7 @@ use tokio::task::yield_now;
 use tokio::time::{sleep, timeout};
 
 use crate::common::{Answer, Manner, REFUSED, lock, ms, plain, secs};
-use crate::world::{Steps, World, in_paused_time};
+use crate::world::{Steps, World, in_paused_time, paused};
 
 /// A moment of a life: so many steps of time, then so many turns of the runtime.
 #[derive(Clone, Copy, Debug)]
@@ -91,7 +91,7 @@ fn the_last_link_can_be_dropped_at_every_moment() {
 fn the_runtime_can_end_at_every_moment() {
     let mut seen = BTreeSet::new();
     for moment in moments() {
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();
+        let runtime = paused();
         let (world, supervisor, link) = runtime.block_on(async {
             let world = world();
             let supervisor = world.supervisor(policy());

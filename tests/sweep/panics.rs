@@ -3,14 +3,13 @@
 
 use std::ops::ControlFlow;
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
 
 use steadfast::machine::{Action, Event, Transition};
+use steadfast::testing::ManualClock;
 use steadfast::{Cause, Clock, Failure, Handle, Lease, Link, Session, State, StopReason, Supervisor};
 use tokio::task::{JoinHandle, yield_now};
 use tokio::time::{sleep, timeout};
 
-use crate::clock::Clocks;
 use crate::common::{Answer, Dialler, Manner, lock, ms, plain, secs};
 use crate::formats::Formats;
 use crate::fuse::Place::{self, *};
@@ -235,8 +234,8 @@ fn live(
 /// A life in `keep`: a report of a young connection, a check that is fine, one that fails, one that hangs until its
 /// connection is reported, and a drain while it is held.
 async fn keep(fuse: Arc<Fuse>) -> bool {
-    let clocks = Clocks::ahead(Duration::ZERO);
-    let stage = Stage::new(Arc::clone(&fuse), clocks.clock());
+    let clock = ManualClock::new();
+    let stage = Stage::new(Arc::clone(&fuse), clock.clock());
     *lock(&stage.world.server.close) = Manner::Hangs;
     let link = stage.supervisor.keep().expect("it is idle");
     let handle = link.handle();
@@ -249,7 +248,7 @@ async fn keep(fuse: Arc<Fuse>) -> bool {
     for manner in [Manner::Fine, Manner::Fails, Manner::Hangs] {
         sleep(secs(42)).await;
         *lock(&stage.world.server.check) = manner;
-        clocks.suspend(secs(3_600));
+        clock.suspend(secs(3_600));
         // Noticed at the next full 5 s, which is in 1 s; a check that hangs does so for 3 s.
         sleep(secs(3)).await;
     }

@@ -62,8 +62,8 @@ async fn three(cut: Cut, case: Case) -> bool {
     ended.is_some()
 }
 
-/// If the gate is narrow and all others wait, one of them dials when it opens, or at the end of its own wait: the turn of the one that is
-/// gone passed on.
+/// If the gate is narrow and all others wait, one of them dials when it opens, or at the end of its own wait: the turn
+/// of the one that is gone passed on.
 async fn the_next_comes_at_once(world: &World, others: &[Link<Dialler>]) {
     let statuses: Vec<_> = others.iter().map(|link| link.handle().status()).collect();
     let is_narrow = world.gate.status().pace.is_none();

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
+use steadfast::testing::ManualClock;
 use steadfast::{BoxError, Failure, Lease, Policy, Session, State, StopReason, Supervisor};
 use tokio::time::{sleep, timeout};
 
@@ -188,9 +189,9 @@ fn a_clock_that_stops_just_before_a_wait_is_over_is_looked_at_once_a_millisecond
 #[test]
 fn a_doubt_about_a_connection_goes_with_it() {
     in_paused_time(async {
-        let (server, clocks) = (Server::healthy(), Clocks::ahead(DAY));
+        let (server, clock) = (Server::healthy(), ManualClock::new());
         let policy = plain().recovery_spread(secs(20));
-        let builder = Supervisor::builder(Steps(server.connector())).policy(policy).clock(clocks.clock());
+        let builder = Supervisor::builder(Steps(server.connector())).policy(policy).clock(clock.clock());
         let supervisor = builder.seed(7).build().expect("valid settings");
         let handle = supervisor.handle();
         let running = tokio::spawn(async move {
@@ -207,7 +208,7 @@ fn a_doubt_about_a_connection_goes_with_it() {
                 .await
         });
         sleep(secs(33)).await;
-        clocks.suspend(secs(3_600));
+        clock.suspend(secs(3_600));
         sleep(secs(60)).await;
         assert_eq!((handle.status().generation, server.dial_count()), (2, 2));
         timeout(secs(1), handle.drain()).await.expect("drained");

@@ -9,6 +9,7 @@ use steadfast::machine::{Action, GateStatus};
 use steadfast::{
     Attempt, BoxError, Connector, Ended, Endpoint, Failure, Gate, Lease, Link, Policy, Session, StopReason, Supervisor,
 };
+use tokio::runtime::{Builder, Handle, Runtime};
 use tokio::task::yield_now;
 use tokio::time::{Instant, sleep, timeout};
 
@@ -22,15 +23,18 @@ pub(crate) fn sweep<Fut: Future<Output = bool>>(name: &str, scenario: impl Fn(Cu
 
 /// Runs `scenario` and asserts that it leaves no task behind.
 pub(crate) fn in_paused_time<T>(scenario: impl Future<Output = T>) -> T {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();
-    runtime.block_on(async {
+    paused().block_on(async {
         let outcome = scenario.await;
         // The watcher of suspends is one task for the whole runtime; it looks every 5 s whether anybody is left.
         sleep(secs(6)).await;
-        let tasks = tokio::runtime::Handle::current().metrics().num_alive_tasks();
+        let tasks = Handle::current().metrics().num_alive_tasks();
         assert_eq!(tasks, 0, "tasks are left behind");
         outcome
     })
+}
+
+pub(crate) fn paused() -> Runtime {
+    Builder::new_current_thread().enable_time().start_paused(true).build().expect("a runtime of one thread")
 }
 
 /// A gate, the server of those under test, and that of whoever comes after them.

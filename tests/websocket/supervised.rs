@@ -155,7 +155,9 @@ async fn a_drain_puts_a_close_frame_on_the_wire() {
 #[tokio::test]
 async fn a_shared_connection_is_used_and_drained_through_its_link() {
     let server = WsServer::start().await;
-    let supervisor = supervisor(WebSocketConnector::new(server.url()).unwrap(), quick());
+    // Its reader holds the connection, so the drain takes its bound.
+    let policy = quick().drain(Duration::from_millis(100));
+    let supervisor = supervisor(WebSocketConnector::new(server.url()).unwrap(), policy);
     let link = supervisor.keep().unwrap();
     let (live, mut peer) = tokio::join!(link.ready(), server.open());
     let live = live.unwrap();

@@ -9,11 +9,11 @@ use super::super::time::{Nanos, add, uniform};
 /// Dials started per second, and how many may be under way.
 ///
 /// The rate starts at 1/s, doubles with a success of an attempt that began 100 ms after the last change or later, until
-/// the first refusal and up to the rate of its last cut, then
-/// grows by 0.4/s per success and shrinks to 0.7 of itself per refusal: additive increase and multiplicative decrease,
-/// which converges whatever the capacity. Of the attempts sent before the last change none doubles or cuts again: they
-/// tell about the rate before it. The number under way starts at 2 and grows by one with each success that took no
-/// longer than twice the best + 100 ms: a server that serves from a queue shows its limit by time and not by refusals.
+/// the first refusal and up to the rate of its last cut, then grows by 0.4/s per success and shrinks to 0.7 of itself
+/// per refusal: additive increase and multiplicative decrease, which converges whatever the capacity. Of the attempts
+/// sent before the last change none doubles or cuts again: they tell about the rate before it. The number under way
+/// starts at 2 and grows by one with each success that took no longer than twice the best + 100 ms: a server that
+/// serves from a queue shows its limit by time and not by refusals.
 #[derive(Debug)]
 pub(super) struct Pace {
     rate: f64,

@@ -130,11 +130,10 @@ impl Refused {
         let wait = if first { uniform(base, base.saturating_mul(2), rng) } else { entry.step.slow(slow, rng) };
         (entry.refused_at, entry.until, entry.claim) = (now, add(now, wait), None);
         entry.hastened = false;
-        let until = entry.until;
         if let Ok(place) = self.worked.binary_search(&credential) {
             self.worked.remove(place);
         }
-        until
+        entry.until
     }
 
     /// A dial that presented it succeeded: whoever was parked asks again. Only if a session was refused before, the

@@ -111,7 +111,7 @@ impl Gate {
             self.narrow();
         }
         step.fail(now, weight);
-        let delay = if origin.current { self.trip(now, weight, step, rng) } else { self.alone(now, step, weight, rng) };
+        let delay = if origin.current { self.trip(now, weight, step, rng) } else { self.alone(now, weight, step, rng) };
         step.previous = delay;
         Wait::own(add(now, delay.duration()), WaitCause::Backoff)
     }
@@ -129,15 +129,14 @@ impl Gate {
     /// than one connection is to blame.
     fn trip<R: Rng + ?Sized>(&mut self, now: Instant, weight: u32, step: &Step, rng: &mut R) -> Nanos {
         if !self.note(now, weight, step) {
-            return self.alone(now, step, weight, rng);
+            return self.alone(now, weight, step, rng);
         }
         let delay = self.together(now, weight, rng);
-        self.step.previous = delay;
         self.trips = self.trips.saturating_add(1);
         self.window.open(add(now, delay.duration()));
         self.queue.draw_head(now, rng);
         // A connection that is further along than all of them keeps its own, longer delay to itself.
-        if step.failures() > self.step.failures() { self.alone(now, step, weight, rng).max(delay) } else { delay }
+        if step.failures() > self.step.failures() { self.alone(now, weight, step, rng).max(delay) } else { delay }
     }
 
     /// Takes the gate one step along its curve; `false` if one connection alone is to blame.
@@ -177,11 +176,8 @@ impl Gate {
             self.blame(origin.member);
             self.note(now, 1, step)
         };
-        let drawn = if shared { self.together(now, 1, rng) } else { self.alone(now, step, 1, rng) };
+        let drawn = if shared { self.together(now, 1, rng) } else { self.alone(now, 1, step, rng) };
         step.previous = drawn;
-        if shared {
-            self.step.previous = drawn;
-        }
         let until = match hint {
             Some(hint) => self.hinted(now, origin, hint, drawn.duration(), step, rng),
             None => {
@@ -254,14 +250,15 @@ impl Gate {
     }
 
     /// The delay of all by the gate's curve: one speaks for those who wait.
-    fn together<R: Rng + ?Sized>(&self, now: Instant, weight: u32, rng: &mut R) -> Nanos {
+    fn together<R: Rng + ?Sized>(&mut self, now: Instant, weight: u32, rng: &mut R) -> Nanos {
         let sharers = u32::try_from(self.queue.len() + 1).unwrap_or(u32::MAX);
-        self.draw(now, &self.step, weight, sharers, rng)
+        self.step.previous = self.draw(now, weight, &self.step, sharers, rng);
+        self.step.previous
     }
 
     /// The delay of a connection by its own curve.
-    fn alone<R: Rng + ?Sized>(&self, now: Instant, step: &Step, weight: u32, rng: &mut R) -> Nanos {
-        self.draw(now, step, weight, 1, rng)
+    fn alone<R: Rng + ?Sized>(&self, now: Instant, weight: u32, step: &Step, rng: &mut R) -> Nanos {
+        self.draw(now, weight, step, 1, rng)
     }
 
     /// The wait of a connection that a pace refused: at first it queues again soon, because the pace bounds what that
@@ -277,14 +274,14 @@ impl Gate {
         let mut first = Step::default();
         first.fail(now, weight);
         let again = step.absorbed == self.epoch;
-        step.previous = self.alone(now, &first, if again { weight } else { 0 }, rng);
+        step.previous = self.alone(now, if again { weight } else { 0 }, &first, rng);
         step.fail(now, weight);
         step.absorbed = self.epoch;
         Wait::own(add(now, step.previous.duration()), cause)
     }
 
     /// Nobody answered: the quick curve. It answered and failed: the growing one.
-    fn draw<R: Rng + ?Sized>(&self, now: Instant, step: &Step, weight: u32, sharers: u32, rng: &mut R) -> Nanos {
+    fn draw<R: Rng + ?Sized>(&self, now: Instant, weight: u32, step: &Step, sharers: u32, rng: &mut R) -> Nanos {
         if weight == 0 {
             step.quick(&self.policy.quick, rng)
         } else {

@@ -35,9 +35,9 @@ fn a_drain_that_races_with_the_dial_ends_all_the_same() {
         let supervisor = server.builder(&gate, 1).build().unwrap();
         let handle = supervisor.handle();
         let run = spawn(move || {
-            block_on(supervisor.run(|line, session| async move {
+            block_on(supervisor.run(|conn, session| async move {
                 session.draining().await;
-                drop(line);
+                drop(conn);
                 Ok::<ControlFlow<()>, io::Error>(ControlFlow::Continue(()))
             }))
         });

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::world::{Answer, Dialler, Line, Server, block_on, check, control, failing, gate, policy, spawn};
+use super::world::{Answer, Conn, Dialler, Server, block_on, check, control, failing, gate, policy, spawn};
 use crate::machine::{Failure, StopReason};
 use crate::runtime::Link;
 use crate::runtime::control::Control;
@@ -25,8 +25,8 @@ impl Place {
         Self { link: Link::new(Arc::clone(&slot), owner), slot, control, server }
     }
 
-    fn line(&self) -> Line {
-        self.server.line()
+    fn conn(&self) -> Conn {
+        self.server.conn()
     }
 }
 
@@ -34,12 +34,12 @@ impl Place {
 fn a_report_of_one_generation_ends_no_other() {
     check(3, || {
         let place = Place::new();
-        let first = place.slot.fill(place.line(), 1);
+        let first = place.slot.fill(place.conn(), 1);
         let live = place.link.current().unwrap();
         let reporter = spawn(move || live.report(failing(Failure::Transient)));
         // The task ends it for a reason of its own, and the next one is there.
         place.slot.retire(&first);
-        let _second = place.slot.fill(place.line(), 2);
+        let _second = place.slot.fill(place.conn(), 2);
         reporter.join().unwrap();
         assert_eq!(place.link.current().map(|live| live.generation()), Some(2));
     });
@@ -49,7 +49,7 @@ fn a_report_of_one_generation_ends_no_other() {
 fn two_reports_are_one_loss() {
     check(3, || {
         let place = Place::new();
-        let _first = place.slot.fill(place.line(), 1);
+        let _first = place.slot.fill(place.conn(), 1);
         let reporters = [(); 2]
             .map(|()| place.link.current().unwrap())
             .map(|live| spawn(move || live.report(failing(Failure::Transient))));
@@ -64,7 +64,7 @@ fn two_reports_are_one_loss() {
 fn whoever_knows_that_a_connection_ended_is_not_lent_it() {
     check(3, || {
         let place = Place::new();
-        let first = place.slot.fill(place.line(), 1);
+        let first = place.slot.fill(place.conn(), 1);
         let (link, live) = (place.link.clone(), place.link.current().unwrap());
         let user = spawn(move || {
             let mut cached = link.cached();
@@ -74,7 +74,7 @@ fn whoever_knows_that_a_connection_ended_is_not_lent_it() {
             (ended, lent)
         });
         place.slot.retire(&first);
-        let _second = place.slot.fill(place.line(), 2);
+        let _second = place.slot.fill(place.conn(), 2);
         let (ended, lent) = user.join().unwrap();
         assert!(!ended || lent.iter().all(|generation| *generation != Some(1)), "{lent:?}");
     });
@@ -84,7 +84,7 @@ fn whoever_knows_that_a_connection_ended_is_not_lent_it() {
 fn whoever_hears_of_a_generation_finds_it() {
     check(3, || {
         let place = Place::new();
-        let first = place.slot.fill(place.line(), 1);
+        let first = place.slot.fill(place.conn(), 1);
         let mut cached = place.link.cached();
         let _ = cached.current();
         let link = place.link.clone();
@@ -94,7 +94,7 @@ fn whoever_hears_of_a_generation_finds_it() {
             (heard, found)
         });
         place.slot.retire(&first);
-        let _second = place.slot.fill(place.line(), 2);
+        let _second = place.slot.fill(place.conn(), 2);
         let (heard, found) = user.join().unwrap();
         assert!(!heard || found == [Some(2); 2], "{found:?}");
     });

@@ -225,9 +225,9 @@ impl Server {
     }
 
     /// A connection that nobody had to dial.
-    pub(super) fn line(self: &Arc<Self>) -> Line {
+    pub(super) fn conn(self: &Arc<Self>) -> Conn {
         self.open.fetch_add(1, Ordering::Relaxed);
-        Line(Arc::clone(self))
+        Conn(Arc::clone(self))
     }
 
     /// Begins a supervisor that dials it.
@@ -254,26 +254,26 @@ impl Drop for UnderWay {
 pub(super) struct Dialler(Arc<Server>);
 
 /// One connection.
-pub(super) struct Line(Arc<Server>);
+pub(super) struct Conn(Arc<Server>);
 
-impl Drop for Line {
+impl Drop for Conn {
     fn drop(&mut self) {
         self.0.open.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
 impl Connector for Dialler {
-    type Connection = Line;
+    type Connection = Conn;
     type Error = BoxError;
 
-    async fn connect(&self, _attempt: Attempt) -> Result<Line, BoxError> {
+    async fn connect(&self, _attempt: Attempt) -> Result<Conn, BoxError> {
         let (answer, door) = (self.0.script)(self.0.dials.fetch_add(1, Ordering::Relaxed));
         let _under_way = self.0.arrive();
         if let Some(door) = door {
             door.passed().await;
         }
         match answer {
-            Answer::Accept => Ok(self.0.line()),
+            Answer::Accept => Ok(self.0.conn()),
             Answer::Fail(failure) => Err(failing(failure).into()),
             Answer::FailLate(failure) => {
                 loom::thread::yield_now();
@@ -288,7 +288,7 @@ impl Connector for Dialler {
         ENDPOINT.into()
     }
 
-    async fn close(&self, _line: &Line) {
+    async fn close(&self, _conn: &Conn) {
         self.0.closed.fetch_add(1, Ordering::Relaxed);
     }
 }
