@@ -44,6 +44,7 @@ cost() { # path: instructions of a round, without the loop's own, rounded
 }
 
 if [ $# -gt 0 ]; then
+  for path; do "$binary" "$path" 1 >/dev/null; done # says which one there is not; below that would be lost
   for path; do echo "$path $(cost "$path")"; done
   exit
 fi

@@ -76,6 +76,11 @@ impl Report {
     }
 
     pub(crate) fn print(&self) {
+        if self.tables.is_empty() {
+            println!(
+                "No table: `--test` and `--list` measure nothing; otherwise no name has that part, and `--list` shows them."
+            );
+        }
         print!("\n{}", self.tables);
         if !self.aims.is_empty() {
             print!("**Aims**\n\n| what | at most | measured | met |\n|---|--:|--:|---|\n{}", self.aims);

@@ -112,7 +112,9 @@ pub(super) struct Wire {
 }
 
 impl Wire {
-    fn inject(&mut self, fault: Fault) {
+    /// Tells whether it can make a difference: not once a fault has ended the connection.
+    pub(super) fn inject(&mut self, fault: Fault) -> bool {
+        let lives = !self.cut && self.reset.is_none();
         match fault {
             Fault::CutAfter(bytes) if !self.cut => {
                 self.client_may_read = Some(bytes);
@@ -131,6 +133,7 @@ impl Wire {
             Fault::Trickle => self.trickles = true,
         }
         self.wake_all();
+        lives
     }
 
     pub(super) fn cut(&mut self) {

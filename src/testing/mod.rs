@@ -102,7 +102,7 @@
 //! # Misuse
 //!
 //! This module is for tests, so it panics where a test would otherwise pass without showing anything: a fault that is
-//! injected into no connection, a clock that nobody looks at, a handler of the server that panicked.
+//! injected into no connection, a clock that nobody looks at, a handler or a script of the server that panicked.
 
 mod answer;
 mod clock;

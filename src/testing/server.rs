@@ -3,6 +3,7 @@
 use std::fmt;
 use std::future::{Future, poll_fn};
 use std::io;
+use std::panic::Location;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::task::Poll;
@@ -25,7 +26,7 @@ use crate::runtime::{Attempt, Connector};
 /// It is dialled by [`connector`](Self::connector), or by a connector of one's own that calls [`dial`](Self::dial) where
 /// the real one calls `TcpStream::connect`. Clones are the same server.
 ///
-/// Dropping it fails the test if one of its handlers panicked: an `assert!` in a handler counts.
+/// Dropping it fails the test if one of its handlers panicked, or a script: an `assert!` in them counts.
 #[derive(Clone)]
 pub struct ScriptedServer(Arc<Shared>);
 
@@ -107,9 +108,10 @@ impl ScriptedServer {
         self.0.inject(Fault::Reset(io::ErrorKind::ConnectionReset));
     }
 
-    /// The network is cut: connections are half-open ([`Fault::Stall`]) and dials hang.
+    /// The network is cut: connections are half-open ([`Fault::Stall`]) and dials hang, those under way too.
     pub fn partition(&self) {
         self.answer(Answer::hang());
+        self.0.cut_dials();
         self.0.inject(Fault::Stall);
     }
 
@@ -124,7 +126,7 @@ impl ScriptedServer {
     ///
     /// # Panics
     ///
-    /// If none is open: a test that injects nothing shows nothing.
+    /// If none is open, or all that are were ended by an earlier fault: a test that injects nothing shows nothing.
     #[track_caller]
     pub fn inject(&self, fault: Fault) {
         assert!(self.0.inject(fault) > 0, "{fault:?} is injected into no connection: {:?}", self.seen());
@@ -136,7 +138,7 @@ impl ScriptedServer {
     ///
     /// # Panics
     ///
-    /// If a handler panicked.
+    /// If a handler or a script panicked.
     #[must_use]
     #[track_caller]
     pub fn seen(&self) -> Seen {
@@ -154,22 +156,27 @@ impl ScriptedServer {
     ///
     /// # Panics
     ///
-    /// If that takes longer than `limit`, with what was seen; or if a handler panicked.
+    /// If that takes longer than `limit`, with where it was called and what was seen; or if a handler or a script panicked.
     ///
     /// # Cancel safety
     ///
     /// Nothing is lost.
-    pub async fn wait_for(&self, limit: Duration, condition: impl Fn(&Seen) -> bool) -> Seen {
-        let mut late = pin!(sleep(limit));
-        loop {
-            // Made before the look: what changes in between is not missed.
-            let changed = self.0.changed();
-            let seen = self.seen();
-            if condition(&seen) {
-                return seen;
+    #[track_caller]
+    pub fn wait_for(&self, limit: Duration, condition: impl Fn(&Seen) -> bool) -> impl Future<Output = Seen> {
+        // A test waits more than once, and a panic in here would not say for what.
+        let caller = Location::caller();
+        async move {
+            let mut late = pin!(sleep(limit));
+            loop {
+                // Made before the look: what changes in between is not missed.
+                let changed = self.0.changed();
+                let seen = self.seen();
+                if condition(&seen) {
+                    return seen;
+                }
+                let is_late = first(changed, late.as_mut()).await.is_err();
+                assert!(!is_late, "{caller}: the server did not see within {limit:?} what it waits for, but {seen:?}");
             }
-            let is_late = first(changed, late.as_mut()).await.is_err();
-            assert!(!is_late, "the server did not see within {limit:?} what it waits for, but {seen:?}");
         }
     }
 }

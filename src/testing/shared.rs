@@ -34,7 +34,7 @@ pub(super) struct Shared {
     down: Notify,
     /// Rings when the record changes.
     changed: Notify,
-    handler_panicked: AtomicBool,
+    panicked: AtomicBool,
 }
 
 type Handler = Box<dyn Fn(Transport) -> Served + Send + Sync>;
@@ -42,8 +42,15 @@ type Served = Pin<Box<dyn Future<Output = io::Result<()>> + Send>>;
 type Answers = Box<dyn Iterator<Item = Answer> + Send>;
 
 struct Script {
-    next: Answers,
+    /// Under a lock of its own, which is the only one held while an answer is made: making one may change the server.
+    next: Arc<Mutex<Answers>>,
     then: Answer,
+}
+
+impl Script {
+    fn new(answers: Answers, then: Answer) -> Self {
+        Self { next: Arc::new(Mutex::new(answers)), then }
+    }
 }
 
 #[derive(Default)]
@@ -51,6 +58,8 @@ pub(super) struct Record {
     pub(super) seen: Seen,
     /// How often it went down.
     downs: u64,
+    /// How often the network was cut.
+    cuts: u64,
     /// Connections whose client's end exists, by number.
     open: BTreeMap<usize, Faults>,
 }
@@ -60,20 +69,21 @@ impl Shared {
         Arc::new(Self {
             start: Clock::system().now(),
             handler,
-            script: Mutex::new(Script { next: Box::new(iter::empty()), then: Answer::accept() }),
+            script: Mutex::new(Script::new(Box::new(iter::empty()), Answer::accept())),
             record: Mutex::default(),
             down: Notify::new(),
             changed: Notify::new(),
-            handler_panicked: AtomicBool::new(false),
+            panicked: AtomicBool::new(false),
         })
     }
 
     pub(super) fn answer(&self, answer: Answer) {
-        *lock(&self.script) = Script { next: Box::new(iter::empty()), then: answer };
+        *lock(&self.script) = Script::new(Box::new(iter::empty()), answer);
     }
 
     pub(super) fn script(&self, answers: Answers) {
-        lock(&self.script).next = answers;
+        let mut script = lock(&self.script);
+        *script = Script::new(answers, script.then);
     }
 
     pub(super) fn reset_dials(&self) {
@@ -81,22 +91,24 @@ impl Shared {
         self.down.notify_waiters();
     }
 
-    /// Gives how many connections got the fault.
+    pub(super) fn cut_dials(&self) {
+        self.record().cuts += 1;
+    }
+
+    /// Gives how many connections got the fault; not those that one has ended already.
     pub(super) fn inject(&self, fault: Fault) -> usize {
-        let open = self.open();
-        open.iter().for_each(|faults| faults.inject(fault));
-        open.len()
+        self.open().iter().filter(|faults| faults.wire().inject(fault)).count()
     }
 
     pub(super) fn open(&self) -> Vec<Faults> {
         self.record().open.values().cloned().collect()
     }
 
-    /// Panics if a handler did.
+    /// Panics if a handler or the script did.
     #[track_caller]
     pub(super) fn hold_handlers(&self) {
-        let panicked = self.handler_panicked.load(Ordering::Acquire);
-        assert!(!panicked, "a handler of the scripted server panicked: what it said stands above");
+        let panicked = self.panicked.load(Ordering::Acquire);
+        assert!(!panicked, "a handler of the scripted server panicked, or its script: what it said stands above");
     }
 
     pub(super) fn record(&self) -> MutexGuard<'_, Record> {
@@ -109,20 +121,19 @@ impl Shared {
 
     pub(super) async fn dial(self: &Arc<Self>, attempt: &Attempt) -> io::Result<Transport> {
         let down = self.down.notified();
-        let (number, downs) = self.note(|record, now| {
+        let (number, downs, cuts) = self.note(|record, now| {
             record.seen.dials.push(now);
-            (record.seen.dials.len() - 1, record.downs)
+            (record.seen.dials.len() - 1, record.downs, record.cuts)
         });
         let _in_flight = InFlight::new(self);
-        let Answer { after, reached, kind } = {
-            let mut script = lock(&self.script);
-            let next = script.next.next();
-            next.unwrap_or(script.then)
-        };
+        let Answer { after, reached, kind } = self.next_answer();
         let answered = async {
             // A dial that takes no time resolves in its first poll.
             if after > Duration::ZERO {
                 sleep(after).await;
+                if self.record().cuts != cuts {
+                    pending::<()>().await;
+                }
             }
             if reached {
                 attempt.reached();
@@ -137,6 +148,16 @@ impl Shared {
         };
         first(down, pin!(answered)).await.err().unwrap_or_else(|| Err(reset()))?;
         self.accept(number, downs)
+    }
+
+    fn next_answer(&self) -> Answer {
+        let (next, then) = {
+            let script = lock(&self.script);
+            (Arc::clone(&script.next), script.then)
+        };
+        let _watch = Watch(self);
+        let next = lock(&next).next();
+        next.unwrap_or(then)
     }
 
     fn accept(self: &Arc<Self>, number: usize, downs: u64) -> io::Result<Transport> {
@@ -207,13 +228,13 @@ impl Drop for Open {
     }
 }
 
-/// Notices that a handler panics.
+/// Notices that what the test has written panics: a handler, or the script.
 struct Watch<'a>(&'a Shared);
 
 impl Drop for Watch<'_> {
     fn drop(&mut self) {
         if std::thread::panicking() {
-            self.0.handler_panicked.store(true, Ordering::Release);
+            self.0.panicked.store(true, Ordering::Release);
             self.0.changed.notify_waiters();
         }
     }

@@ -258,6 +258,61 @@ async fn waiting_for_what_never_comes_has_an_end_and_tells_what_was_seen() {
     server.wait_for(secs(60), |seen| seen.open == 2).await;
 }
 
+#[tokio::test(start_paused = true)]
+async fn waiting_for_what_never_comes_tells_which_wait_of_the_test_it_was() {
+    let late = async { ScriptedServer::new().wait_for(secs(1), |seen| seen.open == 1).await };
+    let said = tokio::spawn(late).await.unwrap_err().into_panic().downcast::<String>().unwrap();
+    assert!(said.starts_with(&format!("{}:", file!())), "{said}");
+}
+
+#[tokio::test(start_paused = true)]
+#[should_panic(expected = "is injected into no connection")]
+async fn a_fault_for_a_connection_that_a_fault_has_ended_is_refused() {
+    let server = ScriptedServer::new();
+    let _connection = server.dial(&attempt()).await.unwrap();
+    server.go_down();
+    server.inject(Fault::Stall);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_dial_under_way_hangs_once_the_network_is_cut() {
+    for answer in [Answer::accept(), Answer::refuse()] {
+        let server = ScriptedServer::new();
+        server.answer(answer.after(secs(3)));
+        let dial = tokio::spawn(server.dial(&attempt()));
+        sleep(secs(1)).await;
+        server.partition();
+        sleep(secs(60)).await;
+        server.come_back();
+        sleep(secs(60)).await;
+        assert!(!dial.is_finished(), "{answer:?}");
+        server.go_down();
+        assert_eq!(kind(dial.await.unwrap()), io::ErrorKind::ConnectionReset);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_script_may_change_the_server_it_is_for() {
+    let server = ScriptedServer::new();
+    let same = server.clone();
+    server.script((0..).map(move |_| {
+        same.go_down();
+        Answer::accept()
+    }));
+    assert_eq!(kind(server.dial(&attempt()).await), io::ErrorKind::ConnectionReset);
+    assert_eq!(kind(server.dial(&attempt()).await), io::ErrorKind::ConnectionRefused);
+}
+
+#[tokio::test(start_paused = true)]
+#[should_panic(expected = "or its script: what it said stands above")]
+async fn a_script_that_panics_fails_the_test() {
+    let server = ScriptedServer::new();
+    server.script(std::iter::once_with(|| panic!("as a test asks")));
+    let dial = tokio::spawn(server.dial(&attempt()));
+    assert!(dial.await.is_err());
+    drop(server);
+}
+
 /// A client of a server whose handler panics; it does not mind.
 async fn with_a_handler_that_panics() -> ScriptedServer {
     let server = ScriptedServer::with_handler(|mut transport| async move {
