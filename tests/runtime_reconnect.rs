@@ -327,6 +327,36 @@ async fn after_a_suspend_a_lent_connection_is_replaced() {
     running.abort();
 }
 
+#[test]
+fn a_supervisor_that_moves_to_another_runtime_is_watched_there() {
+    let runtime = || tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();
+    let (before, after) = (runtime(), runtime());
+    let (server, clock) = after.block_on(async { (Server::healthy(), ManualClock::new()) });
+    let supervisor =
+        Supervisor::builder(server.connector()).policy(plain()).clock(clock.clock()).seed(7).build().unwrap();
+    let handle = supervisor.handle();
+    let supervisor = before.block_on(run_for(secs(3), supervisor));
+    after.block_on(async {
+        let running = tokio::spawn(run_for(secs(90), supervisor));
+        sleep(secs(30)).await;
+        before.shutdown_background();
+        clock.suspend(secs(3_600));
+        sleep(secs(30)).await;
+        assert_eq!(handle.status().generation, 3, "one on each runtime, and another after the suspend");
+        running.abort();
+    });
+}
+
+/// Gives it back, to be run elsewhere.
+async fn run_for(time: Duration, supervisor: Supervisor<Dialler>) -> Supervisor<Dialler> {
+    let session = |_conn, session: Session| async move {
+        session.draining().await;
+        Ok::<ControlFlow<()>, BoxError>(ControlFlow::Continue(()))
+    };
+    let _elapsed = tokio::time::timeout(time, supervisor.run(session)).await;
+    supervisor
+}
+
 #[tokio::test(start_paused = true)]
 async fn waits_do_not_move_with_the_wall_clock() {
     let server = Server::new(|_| REFUSED);

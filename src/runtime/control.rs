@@ -17,7 +17,8 @@ use super::connector::BoxError;
 use super::error::Stopped;
 use super::gate::{Seat, Wakes};
 use super::mailbox::{Mailbox, Post};
-use super::sync::{AtomicBool, AtomicU32, AtomicU64, Counted, Mutex, MutexGuard, Ordering, unpoisoned};
+use super::suspend;
+use super::sync::{AtomicU32, AtomicU64, Counted, Mutex, MutexGuard, Ordering, unpoisoned};
 use crate::machine::{Action, Event, Failure, Lifecycle, Policy, State, StopReason, Transition, add};
 use crate::observe::{Cause, Endpoint, Limiter, Line};
 
@@ -29,8 +30,8 @@ pub(super) struct Control {
     pub(super) policy: Arc<Policy>,
     pub(super) clock: Clock,
     pub(super) board: Board,
-    /// Whether the watcher of suspends has it on its list; changed under the watcher's lock.
-    pub(super) watched: AtomicBool,
+    /// Its entry on the list of a watcher of suspends; changed under the watcher's lock.
+    pub(super) watch: AtomicU64,
     /// How many hold the place in the gate.
     pub(super) holders: AtomicU32,
     gate: Seat,
@@ -101,7 +102,7 @@ impl Control {
             policy,
             board: Board::new(clock.now()),
             clock,
-            watched: AtomicBool::new(false),
+            watch: AtomicU64::new(suspend::NOBODY),
             holders: AtomicU32::new(0),
             gate,
             endpoint,

@@ -19,16 +19,19 @@ use super::sync::unpoisoned;
 pub(super) fn watch(control: &Arc<Control>) {
     let Ok(runtime) = Handle::try_current() else { return };
     let mut watched = watched();
-    if control.watched.swap(true, Ordering::Relaxed) {
+    let watching = watched.iter_mut().find(|watched| watched.is(runtime.id(), &control.clock));
+    if watching.as_ref().is_some_and(|watching| control.watch.load(Ordering::Relaxed) >> 32 == watching.number) {
         return;
     }
     let member = Arc::downgrade(control);
-    match watched.iter_mut().find(|watched| watched.is(runtime.id(), &control.clock)) {
-        Some(watched) => watched.members.push(member),
+    match watching {
+        Some(watching) => control.watch.store(watching.add(member), Ordering::Relaxed),
         None => {
             let (number, clock) = (NEXT.fetch_add(1, Ordering::Relaxed), control.clock.clone());
-            let (runtime_id, members) = (runtime.id(), vec![member]);
-            watched.push(Watched { number, runtime: runtime_id, clock: clock.clone(), members, next: 0 });
+            let (runtime_id, members) = (runtime.id(), Vec::new());
+            let mut new = Watched { number, runtime: runtime_id, clock: clock.clone(), members, added: 0, next: 0 };
+            control.watch.store(new.add(member), Ordering::Relaxed);
+            watched.push(new);
             // A runtime that has shut down drops the watcher here and now, and that takes the lock.
             drop(watched);
             runtime.spawn(look(Watcher { number, clock }));
@@ -41,7 +44,10 @@ struct Watched {
     number: u64,
     runtime: Id,
     clock: Clock,
-    members: Vec<Weak<Control>>,
+    /// With the entry of each. That of a supervisor which started on another runtime since then is not its own any more.
+    members: Vec<(u64, Weak<Control>)>,
+    /// How many were added so far.
+    added: u32,
     /// Whom of them the next look begins with.
     next: usize,
 }
@@ -50,12 +56,23 @@ impl Watched {
     fn is(&self, runtime: Id, clock: &Clock) -> bool {
         self.runtime == runtime && self.clock.is(clock)
     }
+
+    /// Gives the entry: the number of the watcher, and which of its entries it is.
+    fn add(&mut self, member: Weak<Control>) -> u64 {
+        self.added = self.added.wrapping_add(1);
+        let entry = self.number << 32 | u64::from(self.added);
+        self.members.push((entry, member));
+        entry
+    }
 }
 
 static WATCHED: Mutex<Vec<Watched>> = Mutex::new(Vec::new());
 
-/// The number of the next watcher: one that goes must not strike out the one that follows it.
-static NEXT: AtomicU64 = AtomicU64::new(0);
+/// The number of the next watcher, from 1 on: one that goes must not strike out the one that follows it.
+static NEXT: AtomicU64 = AtomicU64::new(1);
+
+/// The entry of whom nobody watches.
+pub(super) const NOBODY: u64 = 0;
 
 fn watched() -> MutexGuard<'static, Vec<Watched>> {
     unpoisoned(WATCHED.lock())
@@ -90,14 +107,15 @@ impl Watcher {
             if *next >= members.len() {
                 *next = 0;
             }
-            match members[*next].upgrade() {
-                Some(control) if control.board.is_active() => {
+            let (entry, ref member) = members[*next];
+            match member.upgrade() {
+                Some(control) if control.watch.load(Ordering::Relaxed) == entry && control.board.is_active() => {
                     active.push(control);
                     *next += 1;
                 }
                 gone => {
+                    ended.extend(gone.inspect(|control| let_go(entry, control)));
                     members.swap_remove(*next);
-                    ended.extend(gone.inspect(|control| control.watched.store(false, Ordering::Relaxed)));
                 }
             }
         }
@@ -112,11 +130,20 @@ impl Watcher {
 impl Drop for Watcher {
     /// The runtime is shutting down: whoever goes on elsewhere is watched again when it starts there.
     fn drop(&mut self) {
+        // Dropped after the lock, as above.
+        let mut left = Vec::new();
         let mut watched = watched();
         let Some(at) = self.place(&watched) else { return };
-        for control in watched.swap_remove(at).members.iter().filter_map(Weak::upgrade) {
-            control.watched.store(false, Ordering::Relaxed);
+        for (entry, member) in watched.swap_remove(at).members {
+            left.extend(member.upgrade().inspect(|control| let_go(entry, control)));
         }
+    }
+}
+
+/// Nobody watches it, unless it has another entry.
+fn let_go(entry: u64, control: &Control) {
+    if control.watch.load(Ordering::Relaxed) == entry {
+        control.watch.store(NOBODY, Ordering::Relaxed);
     }
 }
 

@@ -107,6 +107,30 @@ fn refusals_among_successes_cut_the_pace_and_do_not_end_it() {
 }
 
 #[test]
+fn the_cut_of_a_pace_that_another_outage_ended_binds_no_longer_than_until_all_were_back() {
+    let mut number = 0;
+    let mut crew = Crew::started(Policy::default(), 500, 3, move |_| {
+        number += 1;
+        let refuses = number < 60 && number % 3 == 0;
+        if refuses { Answer::Refuse { after: millis(5), failure: Failure::Transient } } else { ACCEPT }
+    });
+    while crew.connected() < 300 {
+        crew.run_until(crew.time() + millis(100));
+    }
+    assert_eq!(crew.status().mode, Mode::Paced);
+    for _ in 0..2 {
+        crew.tell_all(Event::Lost(Failure::Transient));
+        let again = crew.time() + secs(1_000);
+        crew.run_until(again);
+        assert_eq!((crew.connected(), crew.status().mode), (500, Mode::Closed));
+    }
+    let lost = crew.time();
+    crew.tell_all(Event::Lost(Failure::Transient));
+    crew.run_until(lost + secs(6));
+    assert_eq!(crew.connected(), 500, "the rate doubles, as it does after a first outage");
+}
+
+#[test]
 fn a_lost_crowd_does_not_become_a_crowd_of_hanging_dials() {
     // All are connected; then all sessions end at once and the server says nothing any more.
     let mut crew =

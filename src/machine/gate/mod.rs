@@ -379,6 +379,8 @@ impl Gate {
         if matches!(self.phase, Phase::Paced(_)) && self.is_quiet(now) {
             self.epoch += 1;
             self.phase = Phase::Closed;
+            // All are back: a cut that an outage in between left behind says nothing about the next one.
+            self.threshold = f64::INFINITY;
             self.shrink();
         }
     }

@@ -33,7 +33,7 @@ pub struct GateStatus {
     pub waiting: usize,
     /// Of these, connections whose credential was refused: the server is well, so the mode says nothing about them.
     pub refused: usize,
-    /// When the next refused credential is tried again.
+    /// When the next refused credential is tried again; `None` also while its turn has come or its try is under way.
     pub refused_until: Option<Instant>,
     /// Attempts under way.
     pub in_flight: usize,
