@@ -112,9 +112,12 @@ impl Watcher {
 impl Drop for Watcher {
     /// The runtime is shutting down: whoever goes on elsewhere is watched again when it starts there.
     fn drop(&mut self) {
+        // Dropped after the lock: with the last reference goes code of the user.
+        let members: Vec<Arc<Control>>;
         let mut watched = watched();
         let Some(at) = self.place(&watched) else { return };
-        for control in watched.swap_remove(at).members.iter().filter_map(Weak::upgrade) {
+        members = watched.swap_remove(at).members.iter().filter_map(Weak::upgrade).collect();
+        for control in &members {
             control.watched.store(false, Ordering::Relaxed);
         }
     }
