@@ -2,10 +2,10 @@
 
 use std::num::NonZeroUsize;
 
-use steadfast::machine::{Event, Member, Mode, Permit, Settled, Step, Tenure};
+use steadfast::machine::{Admission, Event, Member, Mode, Permit, Settled, Step, Tenure};
 use steadfast::{Failure, Policy, WaitCause};
 
-use crate::door::Door;
+use crate::door::{Door, LEASE};
 use crate::harness::{Lone, millis, plain, secs};
 
 const LATER: Failure = Failure::Throttled { retry_after: Some(secs(60)) };
@@ -244,5 +244,54 @@ fn a_crowd_that_comes_back_to_a_closed_gate_comes_at_a_pace_and_one_alone_at_onc
         assert_eq!(woken(&mut door).len(), size, "all that are parked");
         let at_once = (2..door.members.len()).filter(|who| door.ask(*who).is_ok()).count();
         assert_eq!(at_once, usize::from(size == 1), "of {size}");
+    }
+}
+
+#[test]
+fn those_who_wait_for_a_refused_credential_come_back_a_turn_apart() {
+    let (mut door, ..) = untried();
+    let more: Vec<_> = (0..3).map(|_| door.gate.join(5)).collect();
+    door.members.extend(more);
+    let permit = door.next(1);
+    door.settle(permit, Err(Failure::Unauthorized));
+    let waits: Vec<_> = (2..6).map(|who| door.ask(who).unwrap_err().0).collect();
+    assert!(waits.windows(2).all(|pair| pair[1] - pair[0] == secs(1)), "{waits:?}");
+}
+
+#[test]
+fn each_refusal_may_be_hastened() {
+    let (mut door, first, _) = untried();
+    for _ in 0..3 {
+        let permit = door.next(1);
+        door.settle(permit, Err(Failure::Unauthorized));
+        let drawn = door.now + millis(1_500);
+        door.gate.hasten(door.now, first, drawn);
+        assert!(door.ask(1).unwrap_err().0 <= millis(1_500));
+    }
+}
+
+#[test]
+fn a_credential_that_worked_is_tried_by_one_first_after_the_gate_became_narrow() {
+    let (mut door, second, permit) = tried_by_the_first();
+    let session = settle(&mut door, permit, Ok(()));
+    assert_eq!(woken(&mut door), [second.id], "it works");
+    lose(&mut door, 1, session, Failure::Transient);
+    let probe = door.next(0);
+    door.settle(probe, Ok(()));
+    let _trial = door.next(1);
+    let (wait, cause) = door.ask(2).unwrap_err();
+    assert!(cause == WaitCause::Paced && wait > LEASE, "until the trial is over: {cause:?} {wait:?}");
+}
+
+#[test]
+fn a_wait_names_the_opening_as_the_earliest_start() {
+    let mut door = Door::new(plain(), 2, 7);
+    let permit = door.next(0);
+    door.settle(permit, Err(LATER));
+    for who in [0, 1] {
+        let (member, now) = (door.members[who], door.now);
+        let Admission::Wait(wait) = door.gate.admit(now, member, LEASE, &mut door.rng) else { panic!("it is open") };
+        assert!(wait.earliest >= now + secs(60));
+        assert_eq!(wait.earliest == wait.until, who == 0, "only the first comes at the opening");
     }
 }
