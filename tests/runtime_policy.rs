@@ -139,6 +139,19 @@ async fn what_the_other_side_calls_impossible_stops_only_if_asked_to_and_our_own
 }
 
 #[tokio::test(start_paused = true)]
+async fn whoever_begins_anew_reaches_the_other_side_at_its_first_dial() {
+    let supervisor = Supervisor::builder(impossible(true, false)).policy(plain()).seed(7).build().unwrap();
+    let link = supervisor.keep().unwrap();
+    sleep(secs(3_600)).await;
+    assert!(link.handle().status().attempt > 2);
+    link.handle().drain().await;
+    let link = supervisor.keep().unwrap();
+    sleep(ms(10)).await;
+    let status = link.handle().status();
+    assert_eq!((status.attempt, status.state, status.wait), (1, State::Backoff, Some(WaitCause::Refused)));
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_session_that_ends_as_impossible_stops_only_if_asked_to() {
     for stops in [false, true] {
         let server = Server::healthy();

@@ -3,16 +3,17 @@
 mod common;
 
 use std::ops::ControlFlow;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use common::{Answer, Conn, Dialler, Manner, REFUSED, Server, lock, ms, plain, secs};
+use common::{Answer, Conn, Dialler, ENDPOINT, Manner, REFUSED, Server, lock, ms, plain, secs};
 use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
 use steadfast::testing::ManualClock;
 use steadfast::{
-    Attempt, BoxError, Connector, Ended, Failure, Handle, Lease, Link, Policy, Session, State, StopReason, Supervisor,
-    WaitCause,
+    Attempt, BoxError, Clock, Connector, Ended, Failure, Gate, Handle, Lease, Link, Policy, Session, State, StopReason,
+    Supervisor, WaitCause,
 };
 use tokio::time::sleep;
 
@@ -82,7 +83,7 @@ async fn reconnecting_while_connecting_skips_the_curve_if_the_dial_fails() {
 async fn a_site_that_reconnects_at_once_is_spread() {
     let server = Server::healthy();
     let policy = plain().recovery_spread(secs(10));
-    let gate = steadfast::Gate::builder(common::ENDPOINT).policy(plain()).build().unwrap();
+    let gate = Gate::builder(ENDPOINT).policy(plain()).build().unwrap();
     let builder = Supervisor::builder(server.connector()).policy(policy).gate(&gate);
     let links: Vec<_> = (0..50).map(|n| builder.clone().seed(n).build().unwrap().keep().unwrap()).collect();
     for link in &links {
@@ -204,6 +205,42 @@ async fn user_code_may_call_back_from_everywhere() {
         assert!(matches!(ended, StopReason::Drained | StopReason::Finished), "{ended:?}");
         assert_eq!(server.open().now(), 0);
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_clock_may_ask_whoever_asks_it() {
+    let slot = Arc::new(Mutex::new(None::<(Gate, Handle)>));
+    let (asked, answers) = (Arc::clone(&slot), Arc::new(AtomicUsize::new(0)));
+    let count = Arc::clone(&answers);
+    let clock = Clock::new(
+        move || {
+            // Not while it asks already: what it asks reads it again.
+            let taken = lock(&asked).take();
+            if let Some((gate, handle)) = taken {
+                let _ = (gate.status(), gate.last_failure(), handle.status());
+                count.fetch_add(1, Ordering::Relaxed);
+                *lock(&asked) = Some((gate, handle));
+            }
+            Clock::system().now()
+        },
+        || Clock::system().wall(),
+    );
+    let server = Server::answers([REFUSED]);
+    let gate = Gate::builder(ENDPOINT).policy(plain()).clock(clock.clone()).build().unwrap();
+    let supervisor = Supervisor::builder(server.connector()).policy(plain()).gate(&gate).clock(clock).seed(7);
+    let supervisor = supervisor.build().unwrap();
+    *lock(&slot) = Some((gate.clone(), supervisor.handle()));
+    let _ = gate.status();
+    supervisor
+        .run(|_conn, session: Session| async move {
+            session.advise(secs(1));
+            Ok::<_, BoxError>(ControlFlow::Break(()))
+        })
+        .await
+        .unwrap();
+    drop(supervisor);
+    assert!(answers.load(Ordering::Relaxed) > 10);
+    *lock(&slot) = None;
 }
 
 fn keep_with_clock(server: &Arc<Server>, clock: &ManualClock, seed: u64) -> Link<Dialler> {

@@ -308,6 +308,23 @@ async fn advice_of_the_server_sets_the_spread_of_the_next_first_attempt() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn advice_of_a_session_that_is_over_sets_nothing() {
+    let (server, first) = (Server::healthy(), Arc::new(Mutex::new(None::<Session>)));
+    supervisor(&server)
+        .run(|_conn, session: Session| {
+            let generation = session.generation();
+            lock(&first).get_or_insert(session).advise(if generation == 1 { secs(0) } else { secs(60) });
+            async move {
+                sleep(secs(20)).await;
+                Ok::<_, BoxError>(if generation == 3 { ControlFlow::Break(()) } else { ControlFlow::Continue(()) })
+            }
+        })
+        .await
+        .unwrap();
+    assert_eq!(server.dials(), [0.0, 20.0, 40.0]);
+}
+
+#[tokio::test(start_paused = true)]
 async fn reached_replaces_the_dial_deadline_and_only_its_own() {
     // The first handshake times out, so the second may take three times as long.
     let server = Server::answers([Answer::Reached(9_000), Answer::Reached(5_000)]);

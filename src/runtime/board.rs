@@ -192,6 +192,12 @@ impl Board {
         self.posted().stops
     }
 
+    /// The same, if it is active: the end of the present one is the next.
+    pub(super) fn stops_if_active(&self) -> Option<u64> {
+        let posted = self.posted();
+        (posted.activity != Activity::Idle).then_some(posted.stops)
+    }
+
     pub(super) fn is_active(&self) -> bool {
         self.posted().activity != Activity::Idle
     }

@@ -40,6 +40,8 @@ pub(super) struct Control {
     span: Option<Box<Span>>,
     observer: Option<Observer>,
     machine: Mutex<Machine>,
+    /// Counts the dials of all runs: `reached` of an older one is no news.
+    dials: AtomicU64,
     /// What came with `Post::Reached`: which dial.
     reached: AtomicU64,
 }
@@ -109,6 +111,7 @@ impl Control {
             span: (!span.is_disabled()).then(|| Box::new(span)),
             observer,
             machine: Mutex::new(machine),
+            dials: AtomicU64::new(0),
             reached: AtomicU64::new(0),
         });
         control.gate.register(member, &control);
@@ -308,11 +311,15 @@ impl Control {
 
     // What lies beside the mailbox.
 
-    /// Tells the machine at once: it decides nothing.
-    pub(super) fn advise(&self, spread: Duration) {
+    /// Tells the machine at once: it decides nothing. What a session says of another generation than its own is no
+    /// news.
+    pub(super) fn advise(&self, generation: u64, spread: Duration) {
         let at = self.clock.now();
         let mut machine = self.machine();
         let Machine { lifecycle, rng, .. } = &mut *machine;
+        if lifecycle.generation() != generation {
+            return;
+        }
         let (_, wakes) = self.gate.call(|gate| lifecycle.on_event(at, Event::Advised(spread), gate, rng));
         drop(machine);
         wakes.ring(&self.mailbox);
@@ -322,6 +329,11 @@ impl Control {
     /// so that one seed repeats that too.
     pub(super) fn draw_check(&self) -> Duration {
         self.machine().rng.random_range(Duration::ZERO..=self.policy.recovery_spread)
+    }
+
+    /// The number of a dial that begins.
+    pub(super) fn next_dial(&self) -> u64 {
+        self.dials.fetch_add(1, Ordering::Relaxed) + 1
     }
 
     pub(super) fn reach(&self, dial: u64) {

@@ -89,8 +89,10 @@ impl Gate {
     /// What an operator wants to see: mode, until when, why, waiters, pace, epoch.
     #[must_use]
     pub fn status(&self) -> GateStatus {
+        // Before the lock: a clock is code of the user.
+        let now = self.0.clock.now();
         let guard = self.state();
-        let status = guard.machine.status(self.0.clock.now());
+        let status = guard.machine.status(now);
         self.0.closed.store(status.mode == Mode::Closed, Ordering::Release);
         status
     }

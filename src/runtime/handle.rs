@@ -74,12 +74,13 @@ impl Handle {
     /// Safe: the drain goes on.
     pub fn drain(&self) -> impl Future<Output = ()> + Send + use<> {
         let control = Arc::clone(&self.control);
-        let (stops, active) = (control.board.stops(), control.board.is_active());
-        if active {
+        // Under one lock: another run may end and the next one begin between two looks.
+        let stops = control.board.stops_if_active();
+        if stops.is_some() {
             control.mailbox.post(Post::Drain);
         }
         async move {
-            if active {
+            if let Some(stops) = stops {
                 control.board.until(|| (control.board.stops() != stops).then_some(())).await;
             }
         }

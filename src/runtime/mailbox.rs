@@ -73,12 +73,11 @@ impl Mailbox {
         if let Some(post) = self.first() {
             return Poll::Ready(post);
         }
-        {
-            let mut waker = self.waker();
-            match &mut *waker {
-                Some(waker) => waker.clone_from(cx.waker()),
-                None => *waker = Some(cx.waker().clone()),
-            }
+        let known = self.waker().as_ref().is_some_and(|waker| waker.will_wake(cx.waker()));
+        if !known {
+            // Cloned before the lock and dropped after it: a waker is code of the executor, and may hold a whole task.
+            let waker = cx.waker().clone();
+            let _older = self.waker().replace(waker);
         }
         // Whoever posted between the look and the registration found no waker.
         self.first().map_or(Poll::Pending, Poll::Ready)
@@ -123,6 +122,29 @@ mod tests {
         assert_eq!(rung.0.load(Ordering::Relaxed), 1);
         assert_eq!(mailbox.poll_take(&cx), Poll::Ready(Post::Reconnect));
         assert!(mailbox.poll_take(&cx).is_pending());
+    }
+
+    /// A task that holds what posts when it goes, and goes with its last waker.
+    struct Posts(Arc<Mailbox>);
+
+    impl Wake for Posts {
+        fn wake(self: Arc<Self>) {}
+    }
+
+    impl Drop for Posts {
+        fn drop(&mut self) {
+            assert!(self.0.waker.try_lock().is_ok(), "or it would wait for itself");
+            self.0.post(Post::Dropped);
+        }
+    }
+
+    #[test]
+    fn a_waker_that_is_replaced_may_post() {
+        let mailbox = Arc::new(Mailbox::default());
+        let waker = Waker::from(Arc::new(Posts(Arc::clone(&mailbox))));
+        assert!(mailbox.poll_take(&Context::from_waker(&waker)).is_pending());
+        drop(waker);
+        assert_eq!(mailbox.poll_take(&Context::from_waker(Waker::noop())), Poll::Ready(Post::Dropped));
     }
 
     #[test]

@@ -97,7 +97,7 @@ impl Session {
     /// Passes on what the server said about how long its clients should spread their return. The first attempt after
     /// this session is drawn from it, up to the policy's `advice_limit`; the last advice is kept.
     pub fn advise(&self, spread: Duration) {
-        self.control.advise(spread);
+        self.control.advise(self.generation, spread);
     }
 }
 

@@ -16,6 +16,7 @@ mod laws;
 mod neighbours;
 mod reconnect;
 mod refusals;
+mod rules;
 mod schedule;
 mod spread;
 mod state_table;

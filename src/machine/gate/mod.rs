@@ -401,8 +401,8 @@ impl Gate {
     fn is_unhindered(&self, now: Instant) -> bool {
         self.is_closed()
             && !self.crowd
+            // Without a limit of its own nobody stands in its queue.
             && self.max_in_flight.is_none()
-            && self.queue.is_empty()
             && self.refused.is_empty()
             && self.window.shut().is_none_or(|(until, _)| until <= now)
     }

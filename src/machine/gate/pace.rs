@@ -128,3 +128,67 @@ const INCREASE: f64 = 0.4;
 const SUSTAIN: Duration = Duration::from_millis(100);
 const CUT: f64 = 0.7;
 const SLACK: Duration = Duration::from_millis(100);
+
+#[cfg(test)]
+mod tests {
+    #![expect(clippy::disallowed_methods, reason = "a test may read the clock")]
+
+    use rand::SeedableRng;
+    use rand::rngs::SmallRng;
+
+    use super::*;
+
+    /// A pace, an instant so many milliseconds after it began, and a generator.
+    fn pace() -> (Pace, impl Fn(u64) -> Instant, SmallRng) {
+        let (start, mut rng) = (Instant::now(), SmallRng::seed_from_u64(7));
+        (Pace::new(start, f64::INFINITY, &mut rng), move |ms| add(start, Duration::from_millis(ms)), rng)
+    }
+
+    fn is(pace: &Pace, rate: f64) -> bool {
+        (pace.rate() - rate).abs() < 1e-9
+    }
+
+    #[test]
+    fn a_rate_doubles_once_held_and_what_was_sent_before_a_change_changes_nothing() {
+        let (mut pace, at, mut rng) = pace();
+        pace.succeeded(at(200), at(99), &mut rng);
+        assert!(is(&pace, 1.0), "not held for long enough: {pace:?}");
+        pace.succeeded(at(200), at(100), &mut rng);
+        assert!(is(&pace, 2.0), "{pace:?}");
+        pace.refused(at(300), at(199), &mut rng);
+        assert!(is(&pace, 2.0), "sent before the last change: {pace:?}");
+        pace.refused(at(300), at(200), &mut rng);
+        assert!(is(&pace, 1.4), "{pace:?}");
+        pace.succeeded(at(900), at(800), &mut rng);
+        pace.succeeded(at(900), at(800), &mut rng);
+        assert!(is(&pace, 2.2), "from the rate of the cut on it grows by addition: {pace:?}");
+    }
+
+    #[test]
+    fn a_rate_has_both_bounds() {
+        let (mut pace, at, mut rng) = pace();
+        for second in 1..100 {
+            pace.succeeded(at(second * 1_000), at(second * 1_000 - 1), &mut rng);
+        }
+        assert!(is(&pace, MOST_RATE), "{pace:?}");
+        for second in 100..200 {
+            pace.refused(at(second * 1_000), at(second * 1_000), &mut rng);
+        }
+        assert!(is(&pace, LEAST_RATE), "{pace:?}");
+    }
+
+    #[test]
+    fn slots_that_nobody_used_are_not_made_up_for_and_a_new_rate_brings_the_next_forward() {
+        let (mut pace, at, mut rng) = pace();
+        pace.started(at(100_000), &mut rng);
+        assert!(pace.next_start() >= at(100_000), "{pace:?}");
+        for second in 101..120 {
+            pace.refused(at(second * 1_000), at(second * 1_000), &mut rng);
+        }
+        pace.started(at(120_000), &mut rng);
+        pace.started(at(120_000), &mut rng);
+        assert!(pace.next_start() >= at(170_000), "a slot of 50 s has been used: {pace:?}");
+        pace.succeeded(at(120_500), at(120_000), &mut rng);
+        assert!(pace.next_start() <= at(123_000), "{pace:?}");
+    }
+}

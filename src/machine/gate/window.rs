@@ -175,4 +175,26 @@ mod tests {
         }
         assert_eq!((window.flights.len(), window.leases.len()), (0, 0), "nothing is left behind");
     }
+
+    #[test]
+    fn open_time_and_hint_grow_only_and_the_later_counts() {
+        let (now, mut window) = (Instant::now(), Window::default());
+        let at = |seconds| add(now, Duration::from_secs(seconds));
+        window.open(at(10));
+        window.open(at(5));
+        assert_eq!(window.shut(), Some((at(10), WaitCause::BreakerOpen)));
+        window.hasten(at(4));
+        window.hasten(at(2));
+        assert_eq!(window.shut(), Some((at(4), WaitCause::BreakerOpen)), "the first draw counts");
+        window.open(at(30));
+        window.hasten(at(6));
+        assert_eq!(window.shut(), Some((at(6), WaitCause::BreakerOpen)), "the next open time may be hastened");
+        window.hint(at(20));
+        window.hint(at(15));
+        assert_eq!(window.shut(), Some((at(20), WaitCause::Throttled)));
+        window.open(at(25));
+        assert_eq!(window.shut(), Some((at(25), WaitCause::BreakerOpen)));
+        window.end_open_time();
+        assert_eq!(window.shut(), Some((at(20), WaitCause::Throttled)), "a hint stays");
+    }
 }

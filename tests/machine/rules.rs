@@ -1,0 +1,297 @@
+//! Rules of the gate that show at a bare gate only: what is known by whom, and who is woken.
+
+use std::num::NonZeroUsize;
+
+use steadfast::machine::{Admission, Event, Member, Mode, Permit, Settled, Step, Tenure};
+use steadfast::{Failure, Policy, WaitCause};
+
+use crate::door::{Door, LEASE};
+use crate::harness::{Lone, millis, plain, secs};
+
+const LATER: Failure = Failure::Throttled { retry_after: Some(secs(60)) };
+
+/// A gate whose first attempt has succeeded, after which it is closed; gives the session of that attempt.
+fn healthy(members: u64) -> (Door, Tenure) {
+    let mut door = Door::new(plain(), members, 7);
+    let permit = door.next(0);
+    let tenure = settle(&mut door, permit, Ok(()));
+    door.pass(secs(20));
+    (door, tenure)
+}
+
+fn settle(door: &mut Door, permit: Permit, outcome: Result<(), Failure>) -> Tenure {
+    let Settled { epoch, .. } = door.gate.settle(door.now, permit, outcome, &mut Step::default(), &mut door.rng);
+    Tenure::new(epoch, door.now)
+}
+
+fn lose(door: &mut Door, who: usize, tenure: Tenure, failure: Failure) {
+    let _ = door.gate.lost(door.now, door.members[who], tenure, failure, &mut Step::default(), &mut door.rng);
+}
+
+fn mode(door: &Door) -> Mode {
+    door.gate.status(door.now).mode
+}
+
+fn woken(door: &mut Door) -> Vec<u64> {
+    door.gate.wakes().collect()
+}
+
+/// Members 1 and 2 present a credential that nobody has tried, behind a gate that has become paced.
+fn untried() -> (Door, Member, Member) {
+    let mut door = Door::new(plain(), 1, 7);
+    let (first, second) = (door.gate.join(5), door.gate.join(5));
+    door.members.extend([first, second]);
+    let permit = door.next(0);
+    door.settle(permit, Ok(()));
+    assert_eq!(mode(&door), Mode::Paced);
+    (door, first, second)
+}
+
+/// The same, the first tries it and the second waits for that.
+fn tried_by_the_first() -> (Door, Member, Permit) {
+    let (mut door, _, second) = untried();
+    let permit = door.next(1);
+    assert!(door.ask(2).is_err());
+    let _ = woken(&mut door);
+    (door, second, permit)
+}
+
+/// The first was refused in a session, and has dialled again; the second waits whether that lasts.
+fn refused_in_a_session() -> (Door, Member, Tenure) {
+    let (mut door, _, second) = untried();
+    let permit = door.next(1);
+    let tenure = settle(&mut door, permit, Ok(()));
+    lose(&mut door, 1, tenure, Failure::Unauthorized);
+    let permit = door.next(1);
+    let tenure = settle(&mut door, permit, Ok(()));
+    assert!(door.ask(2).is_err());
+    let _ = woken(&mut door);
+    (door, second, tenure)
+}
+
+#[test]
+fn a_bulkhead_binds_a_closed_gate() {
+    let (mut door, _) = healthy(3);
+    door.gate.set_max_in_flight(NonZeroUsize::MIN);
+    let _under_way = door.ask(1).unwrap();
+    assert!(door.gate.is_closed());
+    assert!(door.ask(2).is_err());
+}
+
+#[test]
+fn a_hint_that_comes_late_binds_a_closed_gate() {
+    let (mut door, _) = healthy(3);
+    let (slow, refused) = (door.ask(0).unwrap(), door.ask(1).unwrap());
+    door.settle(refused, Err(Failure::Transient));
+    let probe = door.next(2);
+    door.settle(probe, Ok(()));
+    door.settle(slow, Err(LATER));
+    door.pass(secs(20));
+    let (wait, cause) = door.ask(1).unwrap_err();
+    assert!(door.gate.is_closed());
+    assert!(cause == WaitCause::Throttled && wait > secs(30), "{cause:?} {wait:?}");
+    door.pass(wait);
+    assert!(door.ask(1).is_ok());
+}
+
+#[test]
+fn a_pace_is_over_for_whoever_asks_after_it() {
+    let (mut door, _) = healthy(6);
+    let under_way: Vec<_> = (1..6).map(|who| door.ask(who).expect("nobody has to wait")).collect();
+    assert_eq!(under_way.len(), 5);
+}
+
+#[test]
+fn a_pace_goes_on_while_somebody_dials_or_waits() {
+    let mut door = Door::new(plain(), 2, 7);
+    let permit = door.next(0);
+    door.settle(permit, Ok(()));
+    let permit = door.next(1);
+    door.pass(millis(10_500));
+    assert_eq!(mode(&door), Mode::Paced, "one is under way");
+    door.settle(permit, Ok(()));
+    assert_eq!(mode(&door), Mode::Closed);
+
+    let mut door = Door::new(plain(), 3, 7);
+    let permit = door.next(0);
+    door.settle(permit, Ok(()));
+    let permit = door.next(1);
+    assert!(door.ask(2).is_err());
+    door.settle(permit, Ok(()));
+    door.pass(secs(20));
+    assert_eq!(mode(&door), Mode::Paced, "one waits");
+}
+
+#[test]
+fn an_attempt_of_an_older_epoch_gives_a_session_of_that_epoch_which_forgives_nothing() {
+    let (mut door, _) = healthy(4);
+    let (older, refused) = (door.ask(0).unwrap(), door.ask(1).unwrap());
+    door.settle(refused, Err(Failure::Transient));
+    let older = settle(&mut door, older, Ok(()));
+    assert!(older.epoch < door.gate.status(door.now).epoch);
+    let probe = door.next(2);
+    door.settle(probe, Err(Failure::Transient));
+    assert_eq!(door.gate.status(door.now).trips, 1);
+    let member = door.members[0];
+    door.gate.stable(door.now, member, older);
+    assert_eq!(door.gate.status(door.now).trips, 1);
+}
+
+#[test]
+fn a_young_session_of_a_proven_epoch_is_charged_to_nobody_else() {
+    for proven in [false, true] {
+        let (mut door, tenure) = healthy(2);
+        if proven {
+            let member = door.members[0];
+            door.gate.stable(door.now, member, tenure);
+        }
+        let permit = door.ask(1).unwrap();
+        let young = settle(&mut door, permit, Ok(()));
+        lose(&mut door, 1, young, Failure::Transient);
+        assert_eq!(mode(&door) == Mode::Closed, proven);
+    }
+}
+
+#[test]
+fn a_young_session_counts_as_one_that_was_answered_and_failed_whatever_ended_it() {
+    let waits = [Failure::Transient, Failure::Planned, Failure::Unreachable].map(|failure| {
+        let mut lone = Lone::dialling(Policy::default());
+        lone.live(millis(100), Event::Lost(failure));
+        let lost = lone.now;
+        lone.wait();
+        lone.now.duration_since(lost)
+    });
+    assert_eq!(waits, [waits[0]; 3]);
+}
+
+#[test]
+fn a_credential_that_an_attempt_told_nothing_about_is_tried_by_the_next() {
+    let (mut door, second, permit) = tried_by_the_first();
+    door.settle(permit, Err(Failure::Transient));
+    assert_eq!(woken(&mut door), [second.id], "the attempt failed");
+
+    let (mut door, second, permit) = tried_by_the_first();
+    door.gate.abandon(door.now, permit);
+    assert_eq!(woken(&mut door), [second.id], "the attempt was cancelled");
+
+    let (mut door, first, second) = untried();
+    assert!(door.ask(1).is_err() && door.ask(2).is_err(), "no slot is free yet");
+    let _ = woken(&mut door);
+    door.gate.leave(door.now, first);
+    assert_eq!(woken(&mut door), [second.id], "the one who would have tried went away");
+}
+
+#[test]
+fn whoever_waits_for_a_credential_is_woken_when_the_session_that_presents_it_ends_or_lasts() {
+    let (mut door, second, tenure) = refused_in_a_session();
+    lose(&mut door, 1, tenure, Failure::Transient);
+    assert_eq!(woken(&mut door), [second.id], "it ended");
+
+    let (mut door, second, tenure) = refused_in_a_session();
+    door.pass(secs(10));
+    let member = door.members[1];
+    door.gate.stable(door.now, member, tenure);
+    assert_eq!(woken(&mut door), [second.id], "it lasts");
+}
+
+#[test]
+fn a_turn_that_is_given_up_passes_on_in_the_same_step() {
+    let mut door = Door::new(plain(), 3, 7);
+    let permit = door.ask(0).unwrap();
+    assert!(door.ask(1).is_err() && door.ask(2).is_err());
+    let _ = woken(&mut door);
+    door.gate.abandon(door.now, permit);
+    let ids = [door.members[1].id, door.members[2].id];
+    assert_eq!(woken(&mut door), ids, "the head, and who stands by");
+    let head = door.members[1];
+    door.gate.leave(door.now, head);
+    assert_eq!(woken(&mut door), ids[1..], "who stood by is the head");
+}
+
+#[test]
+fn whoever_waits_for_an_opening_hears_that_somebody_hastened_it() {
+    let mut door = Door::new(plain(), 3, 7);
+    for who in [0, 1, 0, 1, 0] {
+        let permit = door.next(who);
+        door.settle(permit, Err(Failure::Transient));
+    }
+    let (wait, _) = door.ask(2).unwrap_err();
+    assert!(wait > secs(5), "{wait:?}");
+    let _ = woken(&mut door);
+    let (member, drawn) = (door.members[0], door.now + secs(2));
+    door.gate.hasten(door.now, member, drawn);
+    assert_eq!(woken(&mut door), [door.members[2].id]);
+    assert_eq!(door.ask(2).unwrap_err().0, secs(2));
+}
+
+#[test]
+fn a_crowd_that_comes_back_to_a_closed_gate_comes_at_a_pace_and_one_alone_at_once() {
+    for size in [1, 20] {
+        let (mut door, _) = healthy(1);
+        door.members.extend((0..=size).map(|_| door.gate.join(5)).collect::<Vec<_>>());
+        let permit = door.ask(1).unwrap();
+        let refused = settle(&mut door, permit, Ok(()));
+        lose(&mut door, 1, refused, Failure::Unauthorized);
+        let member = door.members[1];
+        let permit = door.next(1);
+        let lasting = settle(&mut door, permit, Ok(()));
+        for who in 2..door.members.len() {
+            assert!(door.ask(who).is_err());
+        }
+        let _ = woken(&mut door);
+        door.pass(secs(30));
+        door.gate.stable(door.now, member, lasting);
+        assert_eq!(woken(&mut door).len(), size, "all that are parked");
+        let at_once = (2..door.members.len()).filter(|who| door.ask(*who).is_ok()).count();
+        assert_eq!(at_once, usize::from(size == 1), "of {size}");
+    }
+}
+
+#[test]
+fn those_who_wait_for_a_refused_credential_come_back_a_turn_apart() {
+    let (mut door, ..) = untried();
+    let more: Vec<_> = (0..3).map(|_| door.gate.join(5)).collect();
+    door.members.extend(more);
+    let permit = door.next(1);
+    door.settle(permit, Err(Failure::Unauthorized));
+    let waits: Vec<_> = (2..6).map(|who| door.ask(who).unwrap_err().0).collect();
+    assert!(waits.windows(2).all(|pair| pair[1] - pair[0] == secs(1)), "{waits:?}");
+}
+
+#[test]
+fn each_refusal_may_be_hastened() {
+    let (mut door, first, _) = untried();
+    for _ in 0..3 {
+        let permit = door.next(1);
+        door.settle(permit, Err(Failure::Unauthorized));
+        let drawn = door.now + millis(1_500);
+        door.gate.hasten(door.now, first, drawn);
+        assert!(door.ask(1).unwrap_err().0 <= millis(1_500));
+    }
+}
+
+#[test]
+fn a_credential_that_worked_is_tried_by_one_first_after_the_gate_became_narrow() {
+    let (mut door, second, permit) = tried_by_the_first();
+    let session = settle(&mut door, permit, Ok(()));
+    assert_eq!(woken(&mut door), [second.id], "it works");
+    lose(&mut door, 1, session, Failure::Transient);
+    let probe = door.next(0);
+    door.settle(probe, Ok(()));
+    let _trial = door.next(1);
+    let (wait, cause) = door.ask(2).unwrap_err();
+    assert!(cause == WaitCause::Paced && wait > LEASE, "until the trial is over: {cause:?} {wait:?}");
+}
+
+#[test]
+fn a_wait_names_the_opening_as_the_earliest_start() {
+    let mut door = Door::new(plain(), 2, 7);
+    let permit = door.next(0);
+    door.settle(permit, Err(LATER));
+    for who in [0, 1] {
+        let (member, now) = (door.members[who], door.now);
+        let Admission::Wait(wait) = door.gate.admit(now, member, LEASE, &mut door.rng) else { panic!("it is open") };
+        assert!(wait.earliest >= now + secs(60));
+        assert_eq!(wait.earliest == wait.until, who == 0, "only the first comes at the opening");
+    }
+}
