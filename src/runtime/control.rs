@@ -40,10 +40,9 @@ pub(super) struct Control {
     span: Option<Box<Span>>,
     observer: Option<Observer>,
     machine: Mutex<Machine>,
-    /// Counts the dials of all runs: `reached` of an older one is no news.
-    dials: AtomicU64,
-    /// What came with `Post::Reached`: which dial.
-    reached: AtomicU64,
+    /// Twice the number of the last dial, counted over all runs, and one more once it has reached the other side: of an
+    /// older one that is no news.
+    dial: AtomicU64,
 }
 
 struct Untold {
@@ -111,8 +110,7 @@ impl Control {
             span: (!span.is_disabled()).then(|| Box::new(span)),
             observer,
             machine: Mutex::new(machine),
-            dials: AtomicU64::new(0),
-            reached: AtomicU64::new(0),
+            dial: AtomicU64::new(0),
         });
         control.gate.register(member, &control);
         control
@@ -181,15 +179,15 @@ impl Control {
 
     // Deciding.
 
-    /// Hands one event to the machine. The mark of `dial` that it reached the other side, and a drain that coincides with
+    /// Hands one event to the machine. The mark that the dial reached the other side, and a drain that coincides with
     /// it, go along: what is published afterwards is the outcome of all of them.
-    pub(super) fn decide(&self, event: Event, dial: u64) -> Decision {
+    pub(super) fn decide(&self, event: Event) -> Decision {
         let at = self.clock.now();
         let mut machine = self.machine();
         let Machine { lifecycle, rng, .. } = &mut *machine;
         let (transitions, wakes) = self.gate.call(|gate| {
             // A dial may reach the other side and fail in one poll: what it failed with depends on it.
-            if self.mailbox.take(Post::Reached) && self.has_reached(dial) {
+            if self.mailbox.take(Post::Reached) && self.has_reached() {
                 let _ = lifecycle.on_event(at, Event::Reached, gate, rng);
             }
             let own = lifecycle.decide(at, event, gate, rng);
@@ -331,18 +329,21 @@ impl Control {
         self.machine().rng.random_range(Duration::ZERO..=self.policy.recovery_spread)
     }
 
-    /// The number of a dial that begins.
+    /// The number of a dial that begins. Only whoever runs the shell begins one.
     pub(super) fn next_dial(&self) -> u64 {
-        self.dials.fetch_add(1, Ordering::Relaxed) + 1
+        let number = self.dial.load(Ordering::Relaxed) / 2 + 1;
+        self.dial.store(2 * number, Ordering::Relaxed);
+        number
     }
 
     pub(super) fn reach(&self, dial: u64) {
-        self.reached.fetch_max(dial, Ordering::Relaxed);
-        self.mailbox.post(Post::Reached);
+        if self.dial.compare_exchange(2 * dial, 2 * dial + 1, Ordering::Relaxed, Ordering::Relaxed).is_ok() {
+            self.mailbox.post(Post::Reached);
+        }
     }
 
-    pub(super) fn has_reached(&self, dial: u64) -> bool {
-        self.reached.load(Ordering::Relaxed) == dial
+    pub(super) fn has_reached(&self) -> bool {
+        self.dial.load(Ordering::Relaxed) % 2 == 1
     }
 
     /// Of two reports that nobody has taken yet the younger generation's counts: only that one can be live.

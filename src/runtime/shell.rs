@@ -60,8 +60,6 @@ pub(super) struct Shell<C: Connector, T: Tenant<C>> {
     set_for: Option<Instant>,
     /// Why the last attempt or session ended, if something broke.
     ended_by: Option<Cause>,
-    /// The number of the last dial.
-    dial: u64,
 }
 
 enum Stage<C: Connector> {
@@ -97,7 +95,6 @@ impl<C: Connector, T: Tenant<C>> Shell<C, T> {
             sleep: None,
             set_for: None,
             ended_by,
-            dial: 0,
         };
         shell.tell(Event::Start, None, None);
         shell
@@ -197,7 +194,7 @@ impl<C: Connector, T: Tenant<C>> Shell<C, T> {
                 }
                 None
             }
-            Post::Reached => self.control.has_reached(self.dial).then_some(Event::Reached),
+            Post::Reached => self.control.has_reached().then_some(Event::Reached),
             Post::Reconnect => Some(Event::Reconnect),
             Post::Report => return self.believe(),
             Post::Turned => Some(Event::GateTurned),
@@ -219,7 +216,7 @@ impl<C: Connector, T: Tenant<C>> Shell<C, T> {
 
     /// Hands the machine one event, does what it says, and publishes it.
     fn tell(&mut self, event: Event, cause: Option<Cause>, opened: Option<C::Connection>) {
-        let decision = self.control.decide(event, self.dial);
+        let decision = self.control.decide(event);
         if matches!(self.stage, Stage::Dial(_) | Stage::Serve)
             && matches!(decision.action, Action::Wait | Action::Dial { .. })
         {
@@ -269,10 +266,10 @@ impl<C: Connector, T: Tenant<C>> Shell<C, T> {
         Boxed::boxed(goodbye(connector, bound, connection, |connection| connection))
     }
 
-    fn dial(&mut self, number: u32, generation: u64, deadline: Instant) -> Boxed<Result<C::Connection, Cause>> {
-        self.dial = self.control.next_dial();
+    fn dial(&self, number: u32, generation: u64, deadline: Instant) -> Boxed<Result<C::Connection, Cause>> {
         let previous = self.ended_by.clone();
-        let (control, connector, dial) = (Arc::clone(&self.control), Arc::clone(&self.connector), self.dial);
+        let (control, connector) = (Arc::clone(&self.control), Arc::clone(&self.connector));
+        let dial = control.next_dial();
         let weak = Arc::downgrade(&control);
         let reached = move || {
             if let Some(control) = weak.upgrade() {

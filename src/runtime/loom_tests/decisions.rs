@@ -14,7 +14,7 @@ use crate::runtime::control::Control;
 /// Asks until it may dial.
 fn dial(control: &Control) {
     let mut event = Event::Start;
-    while !matches!(control.decide(event, 0).action, Action::Dial { .. }) {
+    while !matches!(control.decide(event).action, Action::Dial { .. }) {
         stand_ins::pass();
         event = Event::TimedOut;
     }
@@ -25,7 +25,7 @@ fn two_dials() -> (Gate, [Arc<Control>; 3]) {
     let gate = gate(policy().failures_to_narrow(NonZeroU32::MIN));
     let controls = [(); 3].map(|()| control(&gate, policy()));
     dial(&controls[0]);
-    controls[0].decide(Event::Opened, 0);
+    controls[0].decide(Event::Opened);
     dial(&controls[1]);
     dial(&controls[2]);
     assert_eq!((gate.status().mode, gate.status().in_flight), (Mode::Paced, 2));
@@ -36,8 +36,8 @@ fn two_dials() -> (Gate, [Arc<Control>; 3]) {
 fn a_dial_of_an_older_epoch_does_not_end_the_narrow_window() {
     check(3, || {
         let (gate, [_first, second, third]) = two_dials();
-        let failing = spawn(move || second.decide(Event::Failed(Failure::Transient), 0).action);
-        third.decide(Event::Opened, 0);
+        let failing = spawn(move || second.decide(Event::Failed(Failure::Transient)).action);
+        third.decide(Event::Opened);
         failing.join().unwrap();
         assert_eq!(gate.status().mode, Mode::HalfOpen, "whichever came first");
     });
@@ -47,10 +47,10 @@ fn a_dial_of_an_older_epoch_does_not_end_the_narrow_window() {
 fn sessions_that_die_together_are_one_charge() {
     check(3, || {
         let (gate, [_first, second, third]) = two_dials();
-        second.decide(Event::Opened, 0);
-        third.decide(Event::Opened, 0);
-        let dying = spawn(move || second.decide(Event::Lost(Failure::Transient), 0).action);
-        third.decide(Event::Lost(Failure::Transient), 0);
+        second.decide(Event::Opened);
+        third.decide(Event::Opened);
+        let dying = spawn(move || second.decide(Event::Lost(Failure::Transient)).action);
+        third.decide(Event::Lost(Failure::Transient));
         dying.join().unwrap();
         let status = gate.status();
         assert_eq!((status.mode, status.trips), (Mode::HalfOpen, 0), "two charges would have opened it");
@@ -64,15 +64,15 @@ fn what_is_read_without_the_lock_is_what_was_decided_last() {
         let gate = gate(policy.clone());
         let control = control(&gate, policy);
         dial(&control);
-        control.decide(Event::Opened, 0);
+        control.decide(Event::Opened);
         stand_ins::pass();
-        control.decide(Event::TimedOut, 0);
+        control.decide(Event::TimedOut);
         assert!(gate.is_closed());
         let operator = {
             let gate = gate.clone();
             spawn(move || gate.status().mode)
         };
-        control.decide(Event::Lost(Failure::Transient), 0);
+        control.decide(Event::Lost(Failure::Transient));
         operator.join().unwrap();
         let closed = gate.is_closed();
         assert_eq!((closed, gate.status().mode), (false, Mode::HalfOpen));
