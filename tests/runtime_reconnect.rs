@@ -208,6 +208,17 @@ async fn user_code_may_call_back_from_everywhere() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn what_was_dialled_before_somebody_asked_for_another_connection_is_closed() {
+    let server = Server::new(|_| Answer::Accept(1_000));
+    let link = keep(&server, plain());
+    sleep(ms(500)).await;
+    assert!(link.handle().reconnect());
+    link.ready().await.unwrap();
+    sleep(ms(1)).await;
+    assert_eq!((server.closed(), server.open().now()), (vec![0], 1));
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_clock_may_ask_whoever_asks_it() {
     let slot = Arc::new(Mutex::new(None::<(Gate, Handle)>));
     let (asked, answers) = (Arc::clone(&slot), Arc::new(AtomicUsize::new(0)));

@@ -285,3 +285,20 @@ impl GateBuilder {
         Ok(Gate::new(self.endpoints, Arc::new(self.policy), self.max_in_flight, self.clock))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::runtime::connector::connector_fn;
+    use crate::{Attempt, BoxError, Supervisor};
+
+    #[test]
+    fn a_gate_knows_nobody_who_is_gone() {
+        let gate = Gate::builder("test://server:1").build().unwrap();
+        let connector = || connector_fn("test://server:1", |_: Attempt| async { Err::<(), BoxError>("down".into()) });
+        let all: Vec<_> = (0..10).map(|_| Supervisor::builder(connector()).gate(&gate).build().unwrap()).collect();
+        assert_eq!(gate.state().members.len(), 10);
+        drop(all);
+        assert_eq!(gate.state().members.len(), 0);
+    }
+}

@@ -173,6 +173,9 @@ fn a_credential_that_an_attempt_told_nothing_about_is_tried_by_the_next() {
     let (mut door, second, permit) = tried_by_the_first();
     door.gate.abandon(door.now, permit);
     assert_eq!(woken(&mut door), [second.id], "the attempt was cancelled");
+    let cancelled = door.now;
+    let _permit = door.next(2);
+    assert!(door.now < cancelled + LEASE / 2, "it need not wait for the end of what was cancelled");
 
     let (mut door, first, second) = untried();
     assert!(door.ask(1).is_err() && door.ask(2).is_err(), "no slot is free yet");
@@ -294,4 +297,127 @@ fn a_wait_names_the_opening_as_the_earliest_start() {
         assert!(wait.earliest >= now + secs(60));
         assert_eq!(wait.earliest == wait.until, who == 0, "only the first comes at the opening");
     }
+}
+
+#[test]
+fn a_refusal_is_hastened_once_and_whoever_did_it_makes_the_next_try() {
+    let (mut door, first, second) = untried();
+    for _ in 0..2 {
+        let permit = door.next(1);
+        door.settle(permit, Err(Failure::Unauthorized));
+    }
+    assert!(door.ask(2).unwrap_err().0 > secs(10), "the slow curve");
+    let now = door.now;
+    door.gate.hasten(now, second, now + secs(5));
+    door.gate.hasten(now, first, now + secs(2));
+    assert_eq!(door.ask(2).unwrap_err().0, secs(5));
+    assert_eq!(door.ask(1).unwrap_err().0, secs(6), "a turn later");
+}
+
+#[test]
+fn whoever_goes_away_does_not_wait_for_a_credential_any_more() {
+    let (mut door, second, _permit) = tried_by_the_first();
+    assert_eq!(door.gate.status(door.now).waiting, 1);
+    door.gate.leave(door.now, second);
+    assert_eq!(door.gate.status(door.now).waiting, 0);
+}
+
+#[test]
+fn a_gate_remembers_a_thousand_refused_credentials_and_no_more() {
+    let mut door = Door::new(plain(), 0, 7);
+    for key in 0..1_100 {
+        let member = door.gate.join(key);
+        door.members.push(member);
+        let permit = door.next(door.members.len() - 1);
+        door.settle(permit, Err(Failure::Unauthorized));
+    }
+    assert_eq!(door.gate.status(door.now).refused, 1_024);
+}
+
+#[test]
+fn the_next_pace_doubles_no_further_than_the_rate_of_the_last_cut() {
+    let (mut door, ..) = untried();
+    let permit = door.next(1);
+    let session = settle(&mut door, permit, Ok(()));
+    let permit = door.next(0);
+    door.settle(permit, Err(Failure::Transient));
+    let cut = door.gate.status(door.now).pace.unwrap();
+    lose(&mut door, 1, session, Failure::Transient);
+    for _ in 0..2 {
+        let permit = door.next(0);
+        door.pass(millis(100));
+        door.settle(permit, Ok(()));
+    }
+    let pace = door.gate.status(door.now).pace.unwrap();
+    assert!(cut < 1.5 && (pace - 1.4).abs() < 1e-9, "cut to {cut}, begun anew at 1, then at {pace}");
+}
+
+#[test]
+fn an_epoch_has_to_be_proven_anew() {
+    let (mut door, mut session) = healthy(2);
+    let member = door.members[0];
+    door.gate.stable(door.now, member, session);
+    session.stable = true;
+    lose(&mut door, 0, session, Failure::Transient);
+    let permit = door.next(0);
+    let young = settle(&mut door, permit, Ok(()));
+    assert_eq!(mode(&door), Mode::Paced);
+    lose(&mut door, 0, young, Failure::Transient);
+    assert_ne!(mode(&door), Mode::Paced);
+}
+
+#[test]
+fn what_an_older_attempt_says_of_our_settings_does_not_end_a_probe() {
+    let (mut door, _) = healthy(2);
+    let (older, refused) = (door.ask(0).unwrap(), door.ask(1).unwrap());
+    door.settle(refused, Err(Failure::Transient));
+    door.settle(older, Err(Failure::Permanent));
+    assert_ne!(mode(&door), Mode::Paced);
+}
+
+#[test]
+fn an_answer_about_our_settings_ends_a_row_of_failures() {
+    let mut door = Door::new(plain(), 2, 7);
+    let permit = door.next(0);
+    door.settle(permit, Ok(()));
+    let transient = Failure::Transient;
+    for failure in [transient, transient, transient, transient, Failure::Permanent, transient] {
+        let permit = door.next(1);
+        door.settle(permit, Err(failure));
+        assert_eq!(mode(&door), Mode::Paced);
+    }
+}
+
+#[test]
+fn a_dial_that_is_told_to_come_later_narrows_a_closed_gate() {
+    let (mut door, _) = healthy(3);
+    let permit = door.ask(0).unwrap();
+    door.settle(permit, Err(LATER));
+    door.pass(secs(70));
+    let _probe = door.one_of_all();
+}
+
+#[test]
+fn a_hint_at_the_end_of_a_session_binds_nobody_else() {
+    let mut door = Door::new(plain(), 2, 7);
+    let permit = door.next(0);
+    let session = settle(&mut door, permit, Ok(()));
+    lose(&mut door, 0, session, LATER);
+    let lost = door.now;
+    let _permit = door.next(1);
+    assert!(door.now < lost + secs(30));
+}
+
+#[test]
+fn whoever_is_told_twice_in_a_row_to_come_later_adds_a_draw_of_the_curve() {
+    let (mut door, mut step) = (Door::new(plain(), 2, 7), Step::default());
+    // Of an older epoch, so that it is the connection's own row and not the gate's.
+    let (member, older) = (door.members[0], Tenure::new(0, door.now));
+    let mut wait = || {
+        let wait = door.gate.lost(door.now, member, older, LATER, &mut step, &mut door.rng).unwrap();
+        wait.until.duration_since(door.now)
+    };
+    assert!(wait() <= secs(62));
+    wait();
+    assert!(wait() > secs(62));
 }

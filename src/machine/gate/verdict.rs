@@ -68,7 +68,7 @@ impl Gate {
         if !matches!(self.phase, Phase::Narrow) {
             self.phase = Phase::Narrow;
             self.epoch += 1;
-            (self.narrowed, self.proven, self.row) = (self.epoch, false, 0);
+            (self.narrowed, self.proven) = (self.epoch, false);
             self.refused.distrust();
         }
     }
