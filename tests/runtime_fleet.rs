@@ -364,3 +364,19 @@ async fn who_gives_up_behind_a_gate_knows_why_although_it_never_dialled() {
         assert_eq!(stopped.cause.map(|cause| cause.failure()), Some(Failure::Unreachable));
     }
 }
+
+#[tokio::test(start_paused = true)]
+async fn whoever_is_dropped_twice_leaves_the_gate_once() {
+    let server = Server::healthy();
+    let gate = Gate::builder(ENDPOINT).policy(plain()).build().unwrap();
+    let build = || Supervisor::builder(server.connector()).policy(plain()).gate(&gate).seed(7).build().unwrap();
+    let (stays, goes) = (build(), build());
+    let link = goes.keep().unwrap();
+    link.ready().await.unwrap();
+    drop(link);
+    sleep(secs(1)).await;
+    drop(goes);
+    assert_eq!(gate.status().members, 1);
+    drop(stays);
+    assert_eq!(gate.status().members, 0);
+}

@@ -421,3 +421,47 @@ fn whoever_is_told_twice_in_a_row_to_come_later_adds_a_draw_of_the_curve() {
     wait();
     assert!(wait() > secs(62));
 }
+
+#[test]
+fn another_failure_ends_a_row_of_hints_for_a_connection_and_for_its_gate() {
+    let (mut door, mut step) = (Door::new(plain(), 2, 7), Step::default());
+    let (member, older) = (door.members[0], Tenure::new(0, door.now));
+    let mut wait = |failure| {
+        let wait = door.gate.lost(door.now, member, older, failure, &mut step, &mut door.rng).unwrap();
+        wait.until.duration_since(door.now)
+    };
+    for _ in 0..3 {
+        assert!(wait(LATER) <= secs(62));
+        wait(Failure::Transient);
+    }
+
+    let mut door = Door::new(plain(), 2, 7);
+    for _ in 0..3 {
+        let permit = door.next(0);
+        assert!(door.settle(permit, Err(LATER)).unwrap() <= secs(62));
+        let permit = door.next(0);
+        door.settle(permit, Err(Failure::Transient));
+    }
+}
+
+#[test]
+fn a_pace_is_cut_by_whoever_is_told_to_come_later() {
+    let (mut door, ..) = untried();
+    let permit = door.next(0);
+    door.settle(permit, Err(Failure::Throttled { retry_after: None }));
+    assert!(door.gate.status(door.now).pace.unwrap() < 0.9);
+}
+
+#[test]
+fn whom_a_pace_refused_asks_again_soon_and_the_second_time_by_the_growing_curve() {
+    let (mut door, mut step) = (Door::new(Policy::default(), 2, 7), Step::default());
+    let permit = door.next(0);
+    door.settle(permit, Ok(()));
+    let waits = [(); 2].map(|()| {
+        let permit = door.next(1);
+        let settled = door.gate.settle(door.now, permit, Err(Failure::Transient), &mut step, &mut door.rng);
+        settled.wait.unwrap().until.duration_since(door.now)
+    });
+    assert_eq!(mode(&door), Mode::Paced);
+    assert!(waits[0] < millis(1_500) && waits[1] > secs(2), "{waits:?}");
+}
